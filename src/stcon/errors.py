@@ -1,0 +1,124 @@
+"""Every error stcon raises on purpose, split by whose fault it is.
+
+::
+
+    StconError
+    ├── RequestError            the caller's input; the CLI exits with 2, a server answers 400
+    │   ├── GrammarError        a schema, pattern or grammar, with the place in it
+    │   │   ├── InvalidSchema   not JSON, not a schema, a reference that does not resolve
+    │   │   ├── InvalidPattern  not a regular expression
+    │   │   ├── Unsupported     valid, but not enforced exactly here
+    │   │   ├── Unsatisfiable   no text can satisfy it
+    │   │   └── TooLarge        past a limit (``given``, ``limit``)
+    │   ├── PromptTooLong       does not fit the model's context (``given``, ``limit``)
+    │   ├── InvalidOption       an argument out of its range
+    │   └── ModelUnavailable    no such model, or it cannot be fetched or read
+    └── DecodingError           a constraint left no admissible token (stack cap), or a broken model
+
+The message is one line: what is wrong, where, what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StconError(Exception):
+    """Base of every error stcon raises on purpose."""
+
+
+class RequestError(StconError):
+    """The caller's input cannot be served; nothing was changed."""
+
+
+class GrammarError(RequestError):
+    """A schema, pattern or grammar cannot be compiled.
+
+    Args:
+        message: what is wrong, one line, without the place.
+        pointer: JSON pointer (RFC 6901) of the place in the schema, ``""`` for its root; None where there is no schema.
+        keyword: the keyword at fault, if one is.
+        advice: what the caller can do, one clause.
+    """
+
+    reason: ClassVar[str] = "grammar"
+
+    def __init__(
+        self, message: str, *, pointer: str | None = None, keyword: str | None = None, advice: str | None = None
+    ) -> None:
+        self.message = message
+        self.pointer = pointer
+        self.keyword = keyword
+        self.advice = advice
+        place = f" at #{pointer}" if pointer is not None else ""
+        super().__init__(f"{message}{place}" + (f"; {advice}" if advice else ""))
+
+
+class InvalidSchema(GrammarError):
+    """Not JSON, not a JSON Schema, or a reference that does not resolve."""
+
+    reason = "invalid schema"
+
+
+class InvalidPattern(GrammarError):
+    """Not a regular expression."""
+
+    reason = "invalid pattern"
+
+
+class Unsupported(GrammarError):
+    """Valid, but not something stcon enforces exactly; refused rather than weakened."""
+
+    reason = "not supported"
+
+
+class Unsatisfiable(GrammarError):
+    """No text satisfies the constraint."""
+
+    reason = "unsatisfiable"
+
+
+class TooLarge(GrammarError):
+    """Past a limit: ``what`` had the size ``given`` where ``limit`` is allowed."""
+
+    reason = "too large"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        given: float,
+        limit: float,
+        pointer: str | None = None,
+        keyword: str | None = None,
+        advice: str | None = None,
+    ) -> None:
+        self.what = what
+        self.given = given
+        self.limit = limit
+        super().__init__(
+            f"{what}: {given:,} where {limit:,} is the limit", pointer=pointer, keyword=keyword, advice=advice
+        )
+
+
+class PromptTooLong(RequestError):
+    """The prompt does not fit the model's context."""
+
+    def __init__(self, given: int, limit: int) -> None:
+        self.given = given
+        self.limit = limit
+        super().__init__(
+            f"the prompt has {given:,} tokens where the model's context leaves room for {limit:,}; shorten it"
+        )
+
+
+class InvalidOption(RequestError):
+    """An argument is out of its range."""
+
+
+class ModelUnavailable(RequestError):
+    """The model does not exist, cannot be fetched, or cannot be read."""
+
+
+class DecodingError(StconError):
+    """Decoding cannot go on: the constraint admits no token here."""

@@ -1,0 +1,518 @@
+"""The control machine: a deterministic pushdown over bytes. `Machine.step` *is* the definition of its meaning.
+
+Every format compiles to this one class; a DFA is the case without calls. Every other implementation of a step (numba,
+CUDA, torch) is tested against `Machine.step` bit for bit.
+
+**Configuration**: a state, a stack of return symbols (top last) and one counter.
+
+**Tables** (Q states, K byte classes, R return symbols, A actions):
+
+========================  =============  ==============================================================================
+``byte_class``            uint8[256]     class of each byte
+``delta``                 int32[Q, K]    the edge taken on a class: a state ≥ 0, `DEAD`, `UNBUILT`, or an action
+                                         ``ACTION - a`` for action a
+``action_target``         int32[A]       where action a goes ...
+``action_start``          int32[A + 1]   ... after pushing ``action_symbols[action_start[a]:action_start[a + 1]]`` in
+                                         that order (the last one ends on top)
+``label``                 int32[Q]       -1, or the label with which the state accepts
+``flags``                 uint8[Q]       `FINAL`: the state accepts and has no successor; `RESET`, `COUNT`: see below
+``counter_lo, counter_hi`` int32[Q]      the state can be entered only with the counter in this closed interval
+``resume``                int32[]        ``resume[resume_start[r] + l]``: where return symbol r continues after its
+                                         callee accepted with label l, or `DEAD`
+========================  =============  ==============================================================================
+
+**Entering** a state, by an edge or by a return, first updates the counter (set to 0 if `RESET`, one more if `COUNT`),
+then requires it to lie in the state's interval; otherwise the step is undefined. Strings do not nest, so one counter
+serves every length bound (in code points) and every bounded run of whitespace, at no cost in states.
+
+**One byte** b in configuration (q, σ, n):
+
+1. while ``delta[q, class(b)]`` is `DEAD`: if q accepts and σ is not empty, pop r, enter ``resume[r, label[q]]`` and
+   look again (a *lazy* return: numbers end only when the next byte is not theirs); else the step is undefined;
+2. take the edge: push its symbols (never past `STACK_CAP`: there the step is undefined), enter its target;
+3. while the state is `FINAL` and σ is not empty: pop r, enter ``resume[r, label]`` (an *eager* return).
+
+A configuration is **accepting** if popping r and moving to ``resume[r, label]`` as long as the state accepts empties
+the stack at an accepting state. (No entry test is made here: front ends put no bounds on return states.)
+
+**Lazy rows.** A row of ``delta`` may hold `UNBUILT` throughout; whoever meets it calls `Machine.build` and looks again.
+Rows are built whole and never change, and what is built never depends on the order of building.
+
+Source: the paper's Definition 5, Section C.6 and D.4; DESIGN §2. We depart in the labels (a callee can end with one of
+several outcomes), in byte classes, in the counter, and in resolving calls into actions when rows are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stcon.automata.dfa import ByteDfa
+from stcon.errors import TooLarge
+
+DEAD = -1
+UNBUILT = -2
+ACTION = -3
+
+FINAL = 1
+RESET = 2
+COUNT = 4
+
+STACK_CAP = 64
+CONFIG_WORDS = 3 + STACK_CAP
+UNBOUNDED = 2**31 - 1
+
+DEFAULT_MAX_STATES = 200_000
+
+Int32 = NDArray[np.int32]
+UInt8 = NDArray[np.uint8]
+
+
+class Configuration(NamedTuple):
+    """Where a reading stands. Immutable; `Machine.step` returns a new one."""
+
+    state: int
+    stack: tuple[int, ...] = ()
+    counter: int = 0
+
+    def pack(self, out: Int32 | None = None) -> Int32:
+        """The kernels' layout: int32[CONFIG_WORDS] = state, stack pointer, counter, stack (bottom first, zero padded)."""
+        out = np.zeros(CONFIG_WORDS, np.int32) if out is None else out
+        out[:] = 0
+        out[0], out[1], out[2] = self.state, len(self.stack), self.counter
+        out[3 : 3 + len(self.stack)] = self.stack
+        return out
+
+    @classmethod
+    def unpack(cls, words: Int32) -> Configuration:
+        """The inverse of `pack`."""
+        depth = int(words[1])
+        return cls(int(words[0]), tuple(int(r) for r in words[3 : 3 + depth]), int(words[2]))
+
+
+class Tables(NamedTuple):
+    """The machine's arrays as the kernels take them; over-allocated, and valid until `Machine.generation` changes."""
+
+    byte_class: UInt8
+    delta: Int32
+    label: Int32
+    flags: UInt8
+    counter_lo: Int32
+    counter_hi: Int32
+    action_target: Int32
+    action_start: Int32
+    action_symbols: Int32
+    resume_start: Int32
+    resume: Int32
+
+
+class Machine:
+    """A deterministic pushdown over bytes, built row by row.
+
+    Args:
+        max_states: state budget; one more raises `TooLarge`.
+        row_builder: called with a state whose row is `UNBUILT`; must call `set_row` or `set_edges` for it.
+
+    Cost: 4·K bytes a state for ``delta`` and 17 bytes for the rest.
+    """
+
+    def __init__(
+        self, *, max_states: int = DEFAULT_MAX_STATES, row_builder: Callable[[int], None] | None = None
+    ) -> None:
+        self.max_states = max_states
+        self.row_builder = row_builder
+        self.start = 0
+        self.num_states = 0
+        self.num_classes = 1
+        self.generation = 0
+        self._byte_class = np.zeros(256, np.uint8)
+        self._members = [256] + [0] * 255
+        self._delta = np.full((64, 16), UNBUILT, np.int32)
+        self._label = np.full(64, -1, np.int32)
+        self._flags = np.zeros(64, np.uint8)
+        self._lo = np.zeros(64, np.int32)
+        self._hi = np.full(64, UNBOUNDED, np.int32)
+        self._actions: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._action_target = _Growing()
+        self._action_start = _Growing([0])
+        self._action_symbols = _Growing()
+        self._resumes: dict[tuple[int, ...], int] = {}
+        self._resume_start = _Growing()
+        self._resume = _Growing()
+        self._tables: Tables | None = None
+        self._tables_key: tuple[int, ...] = ()
+
+    # ------------------------------------------------------------------------------------------------- building
+
+    def new_state(
+        self,
+        *,
+        label: int = -1,
+        final: bool = False,
+        effect: int = 0,
+        counter_lo: int = 0,
+        counter_hi: int = UNBOUNDED,
+    ) -> int:
+        """A new state, its row `UNBUILT` (all `DEAD` if `final`).
+
+        Args:
+            label: accept label, or -1.
+            final: the state accepts and has no successor (requires a label).
+            effect: 0, `RESET` or `COUNT`, applied to the counter on entry.
+            counter_lo, counter_hi: closed interval in which the counter must lie after that.
+
+        Raises:
+            TooLarge: the state budget is spent.
+        """
+        assert not final or label >= 0, "a final state accepts"
+        state = self._reserve(1)
+        self._label[state] = label
+        self._flags[state] = effect | (FINAL if final else 0)
+        self._lo[state] = counter_lo
+        self._hi[state] = counter_hi
+        if final:
+            self._delta[state, :] = DEAD
+        return state
+
+    def action(self, target: int, symbols: Sequence[int]) -> int:
+        """The edge that pushes `symbols` (the last ends on top) and goes to state `target`; hash-consed."""
+        if not symbols:
+            return target
+        key = (target, tuple(symbols))
+        index = self._actions.get(key)
+        if index is None:
+            index = self._actions[key] = len(self._actions)
+            self._action_target.append(target)
+            self._action_symbols.extend(key[1])
+            self._action_start.append(len(self._action_symbols))
+        return ACTION - index
+
+    def return_symbol(self, targets: Sequence[int]) -> int:
+        """The return symbol that continues at ``targets[l]`` (a state or `DEAD`) after label l; hash-consed."""
+        key = tuple(targets)
+        symbol = self._resumes.get(key)
+        if symbol is None:
+            symbol = self._resumes[key] = len(self._resumes)
+            self._resume_start.append(len(self._resume))
+            self._resume.extend(key)
+        return symbol
+
+    def decode(self, edge: int) -> tuple[int, tuple[int, ...]]:
+        """An edge (not `DEAD`, not `UNBUILT`) as (target, symbols pushed)."""
+        if edge >= 0:
+            return edge, ()
+        action = ACTION - edge
+        begin, end = self._action_start[action], self._action_start[action + 1]
+        return self._action_target[action], tuple(self._action_symbols[i] for i in range(begin, end))
+
+    def call(self, edge: int, symbol: int) -> int:
+        """`edge` of a callee's start state, as the caller takes it: `symbol` is pushed below what `edge` pushes."""
+        if edge == DEAD:
+            return DEAD
+        target, symbols = self.decode(edge)
+        return self.action(target, (symbol, *symbols))
+
+    def set_edges(self, state: int, edges: Mapping[int, int]) -> None:
+        """Build the row of `state` from single bytes; every other byte is `DEAD`. Cost: O(K + len(edges))."""
+        for byte in edges:
+            if self._members[self._byte_class[byte]] > 1:
+                self._isolate(byte)
+        row = self._delta[state]
+        row[:] = DEAD
+        for byte, edge in edges.items():
+            row[self._byte_class[byte]] = edge
+
+    def set_row(self, state: int, row: Int32) -> None:
+        """Build the row of `state` from its 256 edges, one a byte."""
+        self._refine(np.unique(row, return_inverse=True)[1].astype(np.int64))
+        self._delta[state, :] = DEAD
+        self._delta[state, self._byte_class] = row
+
+    def set_call_row(self, state: int, callee_start: int, symbol: int) -> None:
+        """Build the row of `state` as a call of the machine that starts at `callee_start`, returning to `symbol`."""
+        source = self.row(callee_start)
+        row = self._delta[state]
+        row[:] = DEAD
+        for k in range(self.num_classes):
+            row[k] = self.call(int(source[k]), symbol)
+
+    def add_dfa(
+        self,
+        dfa: ByteDfa,
+        *,
+        effects: UInt8 | None = None,
+        counter_lo: Int32 | None = None,
+        counter_hi: Int32 | None = None,
+        targets: Mapping[int, int] | None = None,
+    ) -> int:
+        """Append every state of `dfa`, rows built, labels kept; returns the offset added to its state numbers.
+
+        Args:
+            dfa: a partial byte DFA; its accepting states without a successor become `FINAL`.
+            effects, counter_lo, counter_hi: [dfa states], as in `new_state`.
+            targets: DFA state → existing state of this machine that takes its place as a target.
+        """
+        self._refine(dfa.byte_class.astype(np.int64))
+        n = dfa.num_states
+        base = self._reserve(n)
+        number = np.arange(base, base + n, dtype=np.int32)
+        for old, new in (targets or {}).items():
+            number[old] = new
+        representative = np.zeros(self.num_classes, np.int64)
+        representative[self._byte_class] = np.arange(256)
+        rows = dfa.delta[:, dfa.byte_class[representative]]
+        self._delta[base : base + n, :] = DEAD
+        self._delta[base : base + n, : self.num_classes] = np.where(rows < 0, DEAD, number[rows])
+        self._label[base : base + n] = dfa.labels
+        stuck = (rows < 0).all(axis=1) & (dfa.labels >= 0)
+        self._flags[base : base + n] = stuck.astype(np.uint8) * FINAL | (0 if effects is None else effects)
+        if counter_lo is not None:
+            self._lo[base : base + n] = counter_lo
+        if counter_hi is not None:
+            self._hi[base : base + n] = counter_hi
+        return base
+
+    def build(self, state: int) -> None:
+        """Build the row of `state` if it is not built. Raises whatever the front end's builder refuses."""
+        if self._delta[state, 0] == UNBUILT:
+            assert self.row_builder is not None, "an unbuilt row in a machine without a builder"
+            self.row_builder(state)
+            assert self._delta[state, 0] != UNBUILT, "the row builder built another row"
+
+    def build_all(self) -> None:
+        """Build every row reachable from built ones. Raises `TooLarge` past the state budget."""
+        state = 0
+        while state < self.num_states:
+            self.build(state)
+            state += 1
+
+    def is_built(self, state: int) -> bool:
+        """Whether the row of `state` is built."""
+        return bool(self._delta[state, 0] != UNBUILT)
+
+    # ------------------------------------------------------------------------------------------------- meaning
+
+    def initial(self) -> Configuration:
+        """The configuration before any byte."""
+        return Configuration(self.start)
+
+    def step(self, config: Configuration, byte: int) -> Configuration | None:
+        """Read one byte: the definition (see the module's docstring). None where the step is undefined."""
+        state, counter = config.state, config.counter
+        stack = list(config.stack)
+        while (edge := self.edge(state, byte)) == DEAD:
+            if self._label[state] < 0 or not stack:
+                return None
+            state = self._resumed(stack.pop(), state)
+            entered = self._enter(state, counter)
+            if entered is None:
+                return None
+            counter = entered
+        state, symbols = self.decode(edge)
+        stack.extend(symbols)
+        if len(stack) > STACK_CAP:
+            return None
+        entered = self._enter(state, counter)
+        while entered is not None and self._flags[state] & FINAL and stack:
+            state = self._resumed(stack.pop(), state)
+            entered = self._enter(state, entered)
+        return None if entered is None else Configuration(state, tuple(stack), entered)
+
+    def run(self, config: Configuration | None, data: Iterable[int]) -> Configuration | None:
+        """`step` over every byte of `data`; None as soon as one is undefined."""
+        for byte in data:
+            if config is None:
+                return None
+            config = self.step(config, byte)
+        return config
+
+    def live(self, config: Configuration) -> list[int]:
+        """The bytes on which `step` is defined, ascending."""
+        return [byte for byte in range(256) if self.step(config, byte) is not None]
+
+    def accepts(self, config: Configuration) -> bool:
+        """Whether the text read so far is complete."""
+        state, stack = config.state, list(config.stack)
+        while self._label[state] >= 0:
+            if not stack:
+                return True
+            state = self._resumed(stack.pop(), state)
+            if state == DEAD:
+                return False
+        return False
+
+    def edge(self, state: int, byte: int) -> int:
+        """The edge of `state` on `byte`, built if need be."""
+        edge = int(self._delta[state, self._byte_class[byte]])
+        if edge == UNBUILT:
+            self.build(state)
+            edge = int(self._delta[state, self._byte_class[byte]])
+        return edge
+
+    def row(self, state: int) -> Int32:
+        """The edges of `state`, one a byte class (int32[K], a view), built if need be."""
+        self.build(state)
+        return self._delta[state, : self.num_classes]
+
+    def label(self, state: int) -> int:
+        """The accept label of `state`, or -1."""
+        return int(self._label[state])
+
+    def is_final(self, state: int) -> bool:
+        """Whether `state` accepts and has no successor."""
+        return bool(self._flags[state] & FINAL)
+
+    def bounds(self, state: int) -> tuple[int, int, int]:
+        """Counter effect (0, `RESET`, `COUNT`) and closed interval of `state`."""
+        return int(self._flags[state]) & (RESET | COUNT), int(self._lo[state]), int(self._hi[state])
+
+    def resume_targets(self, symbol: int) -> tuple[int, ...]:
+        """Where return symbol `symbol` continues, by label; states or `DEAD`."""
+        begin = self._resume_start[symbol]
+        end = self._resume_start[symbol + 1] if symbol + 1 < len(self._resume_start) else len(self._resume)
+        return tuple(self._resume[i] for i in range(begin, end))
+
+    # ------------------------------------------------------------------------------------------------- views
+
+    @property
+    def num_symbols(self) -> int:
+        """Return symbols R."""
+        return len(self._resumes)
+
+    @property
+    def num_actions(self) -> int:
+        """Distinct edges that push."""
+        return len(self._actions)
+
+    @property
+    def byte_class(self) -> UInt8:
+        """uint8[256]: the class of each byte."""
+        return self._byte_class
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes a device needs for this machine: exact sizes, not the over-allocated host arrays."""
+        per_state = 4 * self.num_classes + 4 + 1 + 4 + 4
+        lists = (self._action_target, self._action_start, self._action_symbols, self._resume_start, self._resume)
+        return 256 + self.num_states * per_state + sum(4 * len(values) for values in lists)
+
+    def tables(self) -> Tables:
+        """The arrays for the kernels. They see rows built later; ask again when `generation` has changed."""
+        lists = (self._action_target, self._action_start, self._action_symbols, self._resume_start, self._resume)
+        key = (self.generation, *(values.generation for values in lists))
+        if self._tables is None or self._tables_key != key:
+            arrays = [values.array for values in lists]
+            self._tables = Tables(
+                self._byte_class, self._delta, self._label, self._flags, self._lo, self._hi, *arrays
+            )
+            self._tables_key = key
+        return self._tables
+
+    # ------------------------------------------------------------------------------------------------- inside
+
+    def _enter(self, state: int, counter: int) -> int | None:
+        """The counter after entering `state`, or None if the entry is not allowed."""
+        if state == DEAD:
+            return None
+        flags = self._flags[state]
+        if flags & RESET:
+            counter = 0
+        elif flags & COUNT:
+            counter += 1
+        return counter if self._lo[state] <= counter <= self._hi[state] else None
+
+    def _resumed(self, symbol: int, state: int) -> int:
+        return self._resume[self._resume_start[symbol] + int(self._label[state])]
+
+    def _reserve(self, count: int) -> int:
+        """Room for `count` more states; returns the first."""
+        first, needed = self.num_states, self.num_states + count
+        if needed > self.max_states:
+            raise TooLarge("states", given=needed, limit=self.max_states, advice="simplify the schema or raise max_states")
+        capacity = len(self._label)
+        if needed > capacity:
+            grown = max(needed, 2 * capacity)
+            self._delta = _grow(self._delta, (grown, self._delta.shape[1]), UNBUILT)
+            self._label = _grow(self._label, (grown,), -1)
+            self._flags = _grow(self._flags, (grown,), 0)
+            self._lo = _grow(self._lo, (grown,), 0)
+            self._hi = _grow(self._hi, (grown,), UNBOUNDED)
+            self.generation += 1
+        self.num_states = needed
+        return first
+
+    def _isolate(self, byte: int) -> None:
+        """Give `byte` a class of its own."""
+        self._add_class(int(self._byte_class[byte]), [byte])
+
+    def _refine(self, partition: NDArray[np.int64]) -> None:
+        """Split classes until each lies inside one part of `partition` (int64[256], part numbers < 512)."""
+        pairs = self._byte_class.astype(np.int64) * 512 + partition
+        groups, inverse = np.unique(pairs, return_inverse=True)
+        if len(groups) == self.num_classes:
+            return
+        seen: set[int] = set()
+        for index, pair in enumerate(groups.tolist()):
+            old = pair // 512
+            if old in seen:
+                self._add_class(old, np.flatnonzero(inverse == index).tolist())
+            seen.add(old)
+
+    def _add_class(self, old: int, members: Sequence[int]) -> None:
+        """Move `members` from class `old` to a new class whose column is a copy."""
+        new = self.num_classes
+        if new >= self._delta.shape[1]:
+            grown = np.full((len(self._label), min(256, 2 * new)), UNBUILT, np.int32)
+            grown[:, :new] = self._delta[:, :new]
+            # columns not in use follow the row, so that every entry of a row is UNBUILT or none is
+            grown[: self.num_states, new:] = np.where(self._delta[: self.num_states, :1] == UNBUILT, UNBUILT, DEAD)
+            self._delta = grown
+        self._delta[: self.num_states, new] = self._delta[: self.num_states, old]
+        self._byte_class = self._byte_class.copy()
+        self._byte_class[list(members)] = new
+        self._members[old] -= len(members)
+        self._members[new] = len(members)
+        self.num_classes += 1
+        self.generation += 1
+
+
+class _Growing:
+    """An int32 list whose storage the kernels can read: amortised append, `generation` counts reallocations."""
+
+    def __init__(self, values: Sequence[int] = ()) -> None:
+        self._data = np.zeros(16, np.int32)
+        self._size = 0
+        self.generation = 0
+        self.extend(values)
+
+    def append(self, value: int) -> None:
+        self.extend((value,))
+
+    def extend(self, values: Sequence[int]) -> None:
+        needed = self._size + len(values)
+        if needed > len(self._data):
+            self._data = _grow(self._data, (max(needed, 2 * len(self._data)),), 0)
+            self.generation += 1
+        self._data[self._size : needed] = values
+        self._size = needed
+
+    def __getitem__(self, index: int) -> int:
+        return int(self._data[index])
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def array(self) -> Int32:
+        """The over-allocated storage."""
+        return self._data
+
+
+def _grow(array: NDArray, shape: tuple[int, ...], fill: int) -> NDArray:  # type: ignore[type-arg]
+    """A copy of `array` with the first axis grown, new entries `fill`."""
+    grown = np.full(shape, fill, array.dtype)
+    grown[: len(array)] = array
+    return grown
