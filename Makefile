@@ -1,0 +1,54 @@
+# make demo: install into .venv, fetch the default model, extract a record from a sentence. make test: the tests.
+# PYTHON picks the interpreter (3.11 or newer), VENV the environment's folder.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help demo test test-long check format clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-torch ## install, fetch the default model, run one extraction and show its tokens
+	$(BIN)/stcon pull
+	@echo
+	@echo 'stcon generate --schema examples/person.schema.json --prompt examples/person.txt --show-tokens'
+	@$(BIN)/stcon generate --schema examples/person.schema.json --prompt-file examples/person.txt --show-tokens
+
+test: $(VENV)/.installed-dev ## the tests (tests of the model are skipped if it cannot be fetched)
+	@$(BIN)/stcon pull || echo 'make: the default model could not be fetched; its tests will be skipped'
+	$(BIN)/python -m pytest -m 'not long'
+
+test-long: $(VENV)/.installed-dev ## the long sweeps too (many minutes)
+	@$(BIN)/stcon pull || echo 'make: the default model could not be fetched; its tests will be skipped'
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-dev ## ruff, formatting, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environment and every cache in this folder (the model stays in its own cache)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("stcon needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+# constraints.txt pins torch; see README.md, "Installing torch", on machines where the plain wheel brings CUDA
+$(VENV)/.installed-torch: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo 'make: installing stcon with torch and transformers into $(VENV) (a few minutes, a few hundred MB)'
+	$(PIP) install -c constraints.txt -e '.[torch]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo 'make: installing stcon with torch, transformers and the test tools into $(VENV) (a few minutes)'
+	$(PIP) install -c constraints.txt -e '.[dev,torch,tiktoken,sentencepiece]'
+	@touch $@ $(VENV)/.installed-torch

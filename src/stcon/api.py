@@ -1,0 +1,119 @@
+"""The functions of `import stcon`: schemas, pydantic models and patterns in; a `Grammar` or a model out.
+
+Heavy modules are imported inside the functions, so that importing this one is cheap.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from stcon.errors import InvalidOption, InvalidSchema
+
+if TYPE_CHECKING:
+    from stcon.grammar.grammar import Grammar
+    from stcon.models import Model
+
+Whitespace = Literal["compact", "json", "flexible"]
+KeyOrder = Literal["schema", "any"]
+
+
+def compile(  # the public name is stcon.compile
+    schema: object,
+    *,
+    whitespace: Whitespace = "compact",
+    key_order: KeyOrder = "schema",
+    closed: bool = True,
+    **options: Any,
+) -> Grammar:
+    """Compile a JSON Schema into the grammar of the JSON texts that satisfy it.
+
+    Args:
+        schema: a schema as Python data (a dict, or a boolean), as JSON text, or a pydantic model class.
+        whitespace: ``"compact"`` writes none; ``"json"`` writes one space after each comma and colon, as `json.dumps`
+            does; ``"flexible"`` allows any bounded run.
+        key_order: ``"schema"`` fixes the order of declared keys to the schema's, ``"any"`` lets the model choose.
+        closed: an object that lists ``properties`` and says nothing of additional ones takes none.
+        **options: passed on to `stcon.grammar.compile_json_schema` (``escapes``, ``format``, ``max_states``).
+
+    Returns:
+        A `Grammar`; every text it accepts satisfies the schema.
+
+    Raises:
+        GrammarError: the schema is not one, cannot be satisfied, uses what is not enforced exactly, or is too large.
+    """
+    from stcon.grammar import compile_json_schema
+
+    _require_choice("whitespace", whitespace, ("compact", "json", "flexible"))
+    _require_choice("key_order", key_order, ("schema", "any"))
+    return compile_json_schema(
+        _as_schema(schema), whitespace=whitespace, key_order=key_order, closed=closed, **options
+    )
+
+
+def compile_regex(pattern: str) -> Grammar:
+    """Compile a regular expression into the grammar of the texts it matches in full.
+
+    Raises:
+        GrammarError: the pattern is not one, matches nothing, is not regular, or is too large.
+    """
+    from stcon.grammar import compile_regex as build
+
+    return build(pattern)
+
+
+def load_model(name: str | None = None, **options: Any) -> Model:
+    """Load a model: a directory, a .gguf file, a hub name, or None for the default one (`stcon pull` fetches it).
+
+    Raises:
+        ModelUnavailable: there is no such model, or it cannot be fetched or read.
+    """
+    from stcon.models import load_model as load
+
+    return load(name, **options) if name is not None else load(**options)
+
+
+def parse_json(text: str | bytes, source: str = "the schema") -> Any:
+    """Parse JSON strictly (RFC 8259: UTF-8, no NaN or Infinity, every number representable).
+
+    Raises:
+        InvalidSchema: with line and column. `source` says what was being read.
+    """
+    try:
+        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        return json.loads(decoded, parse_constant=_refuse_constant, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        raise InvalidSchema(
+            f"{source} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise InvalidSchema(f"{source} is not JSON: byte {error.start} is not UTF-8") from None
+    except RecursionError:
+        raise InvalidSchema(f"{source} is nested too deeply to be read") from None
+    except ValueError as error:  # a constant, a number past every range
+        raise InvalidSchema(f"{source} is not JSON: {error}") from None
+
+
+def _as_schema(schema: object) -> object:
+    """A schema as plain Python data."""
+    if isinstance(schema, str | bytes):
+        return parse_json(schema)
+    if isinstance(schema, type) and callable(export := getattr(schema, "model_json_schema", None)):
+        return export()
+    return schema
+
+
+def _require_choice(option: str, given: object, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise InvalidOption(f"{option} is one of {', '.join(choices)}, not {given!r}")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text[:40]} is past the range of numbers")
+    return number

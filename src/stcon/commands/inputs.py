@@ -1,0 +1,132 @@
+"""What the commands share: constraint and input options, strict reading of files, writing of results."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from stcon.errors import RequestError
+
+if TYPE_CHECKING:
+    from stcon.grammar.grammar import Grammar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+INPUT = click.Path(allow_dash=True, dir_okay=True)
+
+
+def constraint_options(function: F) -> F:
+    """Adds ``--schema``, ``--regex`` and the settings of `stcon.compile`."""
+    for option in (
+        click.option("--open", "open_objects", is_flag=True, help="Objects may have keys the schema does not name."),
+        click.option(
+            "--key-order",
+            type=click.Choice(["schema", "any"]),
+            default="schema",
+            show_default=True,
+            help="Order of the declared keys.",
+        ),
+        click.option(
+            "--whitespace",
+            type=click.Choice(["compact", "json", "flexible"]),
+            default="compact",
+            show_default=True,
+            help="None; one space after comma and colon; or any bounded run.",
+        ),
+        click.option("--regex", metavar="R", help="Regular expression for the whole output."),
+        click.option("--schema", "schema_file", type=INPUT, metavar="FILE", help="JSON Schema file, or - for stdin."),
+    ):
+        function = option(function)
+    return function
+
+
+def json_option(function: F) -> F:
+    """Adds ``--json FILE``."""
+    return click.option(
+        "--json", "json_file", type=click.Path(dir_okay=False), metavar="FILE", help="Also write the result as JSON."
+    )(function)
+
+
+def compile_constraint(
+    schema_file: str | None, regex: str | None, whitespace: str, key_order: str, open_objects: bool
+) -> Grammar | None:
+    """The grammar that the options ask for, or None if they ask for none.
+
+    Raises:
+        click.UsageError: both a schema and a regex.
+        RequestError: unreadable, not JSON, or not a constraint that compiles.
+    """
+    import stcon
+
+    if schema_file is not None and regex is not None:
+        raise click.UsageError("give --schema or --regex, not both")
+    if regex is not None:
+        return stcon.compile_regex(regex)
+    if schema_file is None:
+        return None
+    source = "standard input" if schema_file == "-" else schema_file
+    schema = stcon.parse_json(read_bytes(schema_file), source)
+    return stcon.compile(schema, whitespace=whitespace, key_order=key_order, closed=not open_objects)  # type: ignore[arg-type]
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file, or of standard input for ``-``. Raises `RequestError` with what to do."""
+    if path == "-":
+        return click.get_binary_stream("stdin").read()
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise RequestError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise RequestError(f"{path} is a directory where a file is expected") from None
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror or error}") from None
+
+
+def read_text(path: str) -> str:
+    """As `read_bytes`, decoded as UTF-8."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+
+
+def write_json(path: str | None, result: Mapping[str, Any]) -> None:
+    """Write a command's result for ``--json``; nothing if the option was not given."""
+    if path is None:
+        return
+    try:
+        Path(path).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror or error}") from None
+
+
+def environment() -> dict[str, str]:
+    """The machine and the versions, as every measurement names them."""
+    found = {
+        "machine": f"{platform.system()} {platform.machine()}, {_processor()}",
+        "python": platform.python_version(),
+    }
+    for package in ("stcon", "numpy", "numba", "torch", "transformers", "tokenizers"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    import os
+
+    name = platform.processor()
+    if sys.platform == "linux" and (info := Path("/proc/cpuinfo")).exists():
+        lines = info.read_text("utf-8", "replace").splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name or 'unknown processor'}, {os.cpu_count()} cores"
