@@ -43,13 +43,12 @@ def compile(  # the public name is stcon.compile
     Raises:
         GrammarError: the schema is not one, cannot be satisfied, uses what is not enforced exactly, or is too large.
     """
-    from stcon.grammar import compile_json_schema
-
     _require_choice("whitespace", whitespace, ("compact", "json", "flexible"))
     _require_choice("key_order", key_order, ("schema", "any"))
-    return compile_json_schema(
-        _as_schema(schema), whitespace=whitespace, key_order=key_order, closed=closed, **options
-    )
+    plain = _as_schema(schema)
+    from stcon.grammar import compile_json_schema
+
+    return compile_json_schema(plain, whitespace=whitespace, key_order=key_order, closed=closed, **options)
 
 
 def compile_regex(pattern: str) -> Grammar:

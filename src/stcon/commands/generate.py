@@ -1,0 +1,153 @@
+"""`stcon generate`: answer a prompt in the format of a schema or a regular expression."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stcon.commands.inputs import (
+    INPUT,
+    compile_constraint,
+    constraint_options,
+    environment,
+    json_option,
+    read_text,
+    write_json,
+)
+from stcon.errors import RequestError
+
+if TYPE_CHECKING:
+    from stcon.engine.loop import Generation
+    from stcon.models import Model
+
+COMPLETE = frozenset({"complete", "end", "stop"})
+
+
+@click.command()
+@constraint_options
+@click.option("--prompt", metavar="TEXT", help="The prompt, or - to read it from standard input.")
+@click.option("--prompt-file", type=INPUT, metavar="FILE", help="File that holds the prompt.")
+@click.option("--raw", is_flag=True, help="Give the prompt to the model as it is, without its chat template.")
+@click.option("--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]")
+@click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True, metavar="N")
+@click.option(
+    "--mode",
+    type=click.Choice(["mask", "any", "canonical"]),
+    help="How forced text is written: sampled, in any split, in the tokenizer's split.  [default: canonical]",
+)
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
+@click.option("--top-k", type=int, default=0, show_default=True, help="0 is off.")
+@click.option("--top-p", type=float, default=1.0, show_default=True)
+@click.option("--min-p", type=float, default=0.0, show_default=True)
+@click.option("--seed", type=int, metavar="N", help="Makes sampling repeatable.")
+@click.option("--show-tokens", is_flag=True, help="Show on stderr which tokens were sampled and which were forced.")
+@json_option
+def generate(
+    schema_file: str | None,
+    regex: str | None,
+    whitespace: str,
+    key_order: str,
+    open_objects: bool,
+    prompt: str | None,
+    prompt_file: str | None,
+    raw: bool,
+    model_name: str | None,
+    max_tokens: int,
+    mode: str | None,
+    show_tokens: bool,
+    json_file: str | None,
+    **sampling: Any,
+) -> int:
+    """Answer a prompt in the format of a schema or a regular expression.
+
+    The answer alone goes to standard output. Exit code 0: complete; 1: cut off by --max-tokens, or decoding failed;
+    2: bad input.
+
+    \b
+    stcon generate --schema person.json --prompt "Ann is 34. Give name and age as JSON."
+    stcon generate --regex "(yes|no)" --prompt-file question.txt
+    """
+    text = _prompt(prompt, prompt_file, schema_file)
+    grammar = compile_constraint(schema_file, regex, whitespace, key_order, open_objects)
+    if grammar is None and mode is not None:
+        raise click.UsageError("--mode needs --schema or --regex")
+    model = load(model_name)
+    result = model.generate(text, grammar, max_tokens, mode=mode, raw=raw, **sampling)
+    click.echo(result.text)
+    if show_tokens:
+        show(model, result)
+    write_json(json_file, {"model": model.name, **environment(), **as_json(model, result)})
+    if result.finish_reason in COMPLETE:
+        return 0
+    click.echo(f"stcon: the output is not complete ({result.finish_reason}); raise --max-tokens", err=True)
+    return 1
+
+
+def load(name: str | None) -> Model:
+    """The model, with a note on stderr while it loads."""
+    import stcon
+
+    quiet = not sys.stderr.isatty()
+    if not quiet:
+        click.echo(f"loading {name or 'the default model'} …", err=True)
+    return stcon.load_model(name)
+
+
+def show(model: Model, result: Generation) -> None:
+    """Write the tokens to stderr, forced ones on blue, and the counts."""
+    from stcon.commands.tokens import render
+
+    render([(token.data, token.kind) for token in result.tokens])
+    total = max(len(result.tokens), 1)
+    click.echo(
+        f"{result.sampled} sampled in {result.passes} passes, {result.forced} forced "
+        f"({result.forced / total:.0%} of {len(result.tokens)} tokens); "
+        f"prompt {result.prefill_s:.2f} s, output {result.decode_s:.2f} s",
+        err=True,
+    )
+
+
+def as_json(model: Model, result: Generation) -> dict[str, Any]:
+    """A generation as data."""
+    return {
+        "text": result.text,
+        "value": _value(result),
+        "finish_reason": result.finish_reason,
+        "passes": result.passes,
+        "sampled": result.sampled,
+        "forced": result.forced,
+        "prefill_s": result.prefill_s,
+        "decode_s": result.decode_s,
+        "tokens": [
+            {"id": token.id, "kind": token.kind, "text": _spelling(model, token.id).decode("utf-8", "replace")}
+            for token in result.tokens
+        ],
+    }
+
+
+def _value(result: Generation) -> Any:
+    try:
+        json.dumps(result.value)
+    except (TypeError, ValueError):
+        return None
+    return result.value
+
+
+def _spelling(model: Model, token: int) -> bytes:
+    return model.vocabulary.token_bytes(token) or b""
+
+
+def _prompt(prompt: str | None, prompt_file: str | None, schema_file: str | None) -> str:
+    """The prompt from whichever option gives it."""
+    if (prompt is None) == (prompt_file is None):
+        raise click.UsageError("give the prompt with --prompt TEXT, --prompt - or --prompt-file FILE")
+    source = prompt_file if prompt_file is not None else "-" if prompt == "-" else None
+    if source == "-" and schema_file == "-":
+        raise click.UsageError("standard input can hold the prompt or the schema, not both")
+    text = prompt if source is None else read_text(source)
+    if not text or not text.strip():
+        raise RequestError("the prompt is empty; give some text")
+    return text
