@@ -55,7 +55,7 @@ class PairSplitter:
 
     def starts(self, text: str) -> list[int]:
         """See `Splitter.starts`. Cost: O(bytes), vectorised."""
-        data = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+        data = np.frombuffer(text.encode(), np.uint8)
         if not len(data):
             return []
         cut = ~self.joined[data[:-1], data[1:]]
@@ -87,7 +87,7 @@ class PreTokenSplitter:
             return self.pieces(text)
         certain = self._split(text)
         for position in self._unfinished(text):
-            certain = _common_prefix(certain, [*self._split(text[:position]), position])
+            certain = common_prefix(certain, [*self._split(text[:position]), position])
         return certain
 
     def _split(self, text: str) -> list[int]:
@@ -111,7 +111,7 @@ class PreTokenSplitter:
         ]
 
 
-def _common_prefix(a: list[int], b: list[int]) -> list[int]:
+def common_prefix(a: list[int], b: list[int]) -> list[int]:
     """What two ascending lists share from their beginning."""
     length = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     return a[:length]

@@ -1,8 +1,8 @@
 """Vocabularies of `tokenizers.Tokenizer` and of the transformers classes around it.
 
 Two families have exact token bytes. **Byte-level** BPE (GPT-2, Llama 3, Qwen, SmolLM) writes each byte as one of 256
-printable characters. **Sentencepiece-style** BPE or unigram (Llama 2, Gemma, Mistral) writes a space as ``▁`` and a byte
-without a character of its own as ``<0x0A>``. Anything else (WordPiece, word level) loses text and is refused.
+printable characters. **Sentencepiece-style** BPE or unigram (Llama 2, Gemma, Mistral) writes a space as ``▁``, and a
+byte as ``<0x0A>`` where no token has the character. Anything else (WordPiece, word level) loses text and is refused.
 
 The encoder is the tokenizer's own model behind parts of its own, less what does not belong to text in the middle of an
 output: special tokens, the dummy space before the first word, Unicode normalisation, the post-processor.
@@ -179,7 +179,7 @@ def _is_byte_level(backend: Tokenizer) -> bool:
     )
     if kind not in ("BPE", "Unigram") or suffix:
         raise ModelUnavailable(
-            f"a {kind} tokenizer{' with subword marks' if suffix else ''} does not say the bytes of its tokens exactly; "
+            f"a {kind} tokenizer{' with subword marks' if suffix else ''} does not say its tokens' bytes exactly; "
             "stcon reads byte-level BPE and sentencepiece-style tokenizers"
         )
     kinds = {part["type"] for component in (backend.pre_tokenizer, backend.decoder) for part in parts(component)}

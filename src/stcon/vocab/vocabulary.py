@@ -9,7 +9,7 @@ Special and end tokens have no bytes: no constraint admits them as text. Added t
 ``<tool_call>``) have their surface bytes.
 
 Unicode normalisation (NFC in Qwen) is left out as well. Where it changes nothing, which is so for all text in that
-form, `encode` gives the tokenizer's own ids; elsewhere it gives ids that spell the text, where the tokenizer's would not.
+form, `encode` gives the tokenizer's own ids; elsewhere it gives ids that spell the text, where the tokenizer's do not.
 
 Source: DESIGN §4; the paper's Sections C.4 and D.1.
 """
@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +29,6 @@ from stcon.vocab.blocks import PairSplitter, Splitter
 from stcon.vocab.locality import Locality, check_locality
 from stcon.vocab.plain import plain_tokens
 from stcon.vocab.trie import PackedTokens, TokenTrie, build_trie, pack_tokens
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 Encoder = Callable[[str], list[int]]
 
@@ -161,22 +159,24 @@ class Vocabulary:
     def block_starts(self, text: str) -> list[int]:
         """Where the blocks of `text` start, in UTF-8 bytes: the first is 0; [] for the empty text.
 
-        The blocks are those which the tokenizer spells one by one. With `is_local`, whatever text follows, every block
-        but the last, and those from the trailing whitespace on, stays a block (Theorem 20(i)).
+        The blocks are those which the tokenizer spells one by one, except that the last may be several taken together
+        (see `is_local`). Whatever text follows, every block that ends at or before `certain_length` stays a block.
         """
-        starts = self._locality.splitter.starts(text)
-        if text.isascii():
-            return starts
-        size = 0
-        offsets = []
-        for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-            offsets.append(size)
-            size += len(text[start:end].encode("utf-8", "surrogatepass"))
-        return offsets
+        return _byte_offsets(text, self._locality.splitter.starts(text))
+
+    def certain_length(self, text: str) -> int:
+        """How many UTF-8 bytes of `text` can be committed now: up to its last block or its trailing whitespace.
+
+        Source: m(s) of Assumption 1, Theorem 20(i).
+        """
+        return len(text[: self._locality.certain_length(text)].encode())
 
     @property
     def is_local(self) -> bool:
-        """Whether the blocks satisfy Assumption 1, as far as a few thousand fixed cases tell."""
+        """Whether the pre-tokenizer satisfies Assumption 1, as far as a few thousand fixed cases tell.
+
+        If it does not, `block_starts` gives fewer blocks, those that are certain; it is safe to use either way.
+        """
         return self._locality.is_local
 
     @property
@@ -263,6 +263,14 @@ def greedy_encoder(ids: dict[bytes, int]) -> Encoder:
         return tokens
 
     return encode
+
+
+def _byte_offsets(text: str, starts: list[int]) -> list[int]:
+    """Character offsets (ascending, the first 0) as offsets in the UTF-8 of `text`."""
+    if text.isascii():
+        return starts
+    sizes = (len(text[start:end].encode()) for start, end in pairwise([*starts, len(text)]))
+    return [0, *accumulate(sizes)][: len(starts)]
 
 
 def bitmask(token_ids: NDArray[np.int32], size: int) -> NDArray[np.int32]:
