@@ -1,0 +1,167 @@
+"""Masks and steps on the CPU: `CpuKernel`, equal to `reference` bit for bit.
+
+**When to use.** Everywhere without a GPU, and on the host beside one (forced text, accepting tokens).
+
+**Cost** of a mask: a copy of 4·W bytes where a row is kept for the configuration; else a walk over the live part of
+the vocabulary's trie (a few nodes at punctuation), or over the few thousand tokens that are not plain text inside a
+string (`plain`). Text constrained by a pattern that treats plain characters differently walks the whole trie, once for
+each row kept.
+
+**Memory**: the row cache (`cache_bytes`), and a few hundred kilobytes of scratch.
+
+**Threads.** The loops run without the GIL. All kernels of one machine take turns through one lock, because a row built
+for one is written into the arrays that the others read.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stcon.grammar.machine import CONFIG_WORDS, Machine, Tables
+from stcon.kernels import plain, stepping, walk
+from stcon.kernels.row_cache import RowCache
+from stcon.kernels.stepping import CAP, FIRST_PUSH, SEEN_WORDS, Arrays
+
+if TYPE_CHECKING:
+    from stcon.vocab.vocabulary import Vocabulary
+
+Int32 = NDArray[np.int32]
+UInt8 = NDArray[np.uint8]
+
+DEFAULT_CACHE_BYTES = 64 << 20
+_ADVANCE_NODES = FIRST_PUSH + 8 * CAP
+
+_locks: weakref.WeakKeyDictionary[Machine, threading.RLock] = weakref.WeakKeyDictionary()
+_plain_tokens: weakref.WeakKeyDictionary[Vocabulary, plain.PlainTokens] = weakref.WeakKeyDictionary()
+
+
+class CpuKernel:
+    """The control machine over a vocabulary, compiled.
+
+    A configuration is int32[CONFIG_WORDS] as `Configuration.pack` lays it out. It must be one of the machine's: states
+    and symbols are not checked, as they come from `Machine.initial` and from `advance` alone.
+
+    Args:
+        machine: rows are built as walks meet them.
+        vocabulary: token bytes and their tries.
+        cache_bytes: limit of the row cache; 0 keeps no row.
+
+    Raises (every method): whatever building a row raises (`GrammarError`); nothing is changed then.
+    """
+
+    def __init__(self, machine: Machine, vocabulary: Vocabulary, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+        self.machine = machine
+        self.vocabulary = vocabulary
+        self.rows = RowCache(vocabulary.num_words, cache_bytes)
+        self._lock = _locks.setdefault(machine, threading.RLock())
+        if vocabulary not in _plain_tokens:
+            _plain_tokens[vocabulary] = plain.PlainTokens(vocabulary)
+        self._plain = _plain_tokens[vocabulary]
+        self._end_ids = np.array(vocabulary.end_ids, np.int32)
+        self._frames = np.zeros((vocabulary.longest + 1, walk.FRAME_WORDS), np.int64)
+        num_nodes = max(FIRST_PUSH + CAP * (vocabulary.longest + 1), _ADVANCE_NODES)
+        self._nodes = np.zeros((num_nodes, 3), np.int32)
+        self._seen = np.zeros(SEEN_WORDS, np.int64)
+        self._work = np.zeros(CONFIG_WORDS, np.int32)
+        self._tables: Tables | None = None
+        self._arrays: Arrays = ()
+        self._memo = plain.new_memo(0)
+        self._class_size = np.zeros(0, np.int32)
+        self._class_byte = np.zeros(0, np.uint8)
+
+    def mask(self, config: Int32, out: Int32) -> None:
+        """Write the mask of `config` to `out`: int32[W], bit ``t % 32`` of word ``t // 32`` for token t."""
+        with self._lock:
+            if not self.rows.find(config, out):
+                self._walk(config, out)
+                self.rows.keep(config, self._seen, out)
+
+    def advance(self, config: Int32, data: bytes) -> bool:
+        """Read `data`, moving `config`; False, and `config` unchanged, where a step is undefined."""
+        with self._lock:
+            begin = 0
+            while True:
+                status, missing = walk.advance(
+                    self._refresh(), config, data, begin, self._work, self._nodes, self._seen
+                )
+                if status != stepping.NEEDS_ROW:
+                    return bool(status == stepping.ALIVE)
+                begin = int(self._seen[0])
+                self.machine.build(missing)
+
+    def forced(self, config: Int32, limit: int) -> bytes:
+        """At most `limit` bytes of the forced chain: the only live byte, while the configuration does not accept."""
+        with self._lock:
+            chain = np.empty(limit, np.uint8)
+            length = 0
+            self._work[:] = config
+            while True:
+                arrays = self._refresh()
+                length, missing = walk.forced(
+                    arrays, self._class_size, self._class_byte, self._work, self._nodes, self._seen, chain, length
+                )
+                if missing < 0:
+                    return chain[:length].tobytes()
+                self.machine.build(missing)
+
+    def live_bytes(self, config: Int32) -> UInt8:
+        """uint8[256]: 1 for the bytes that may follow `config`."""
+        with self._lock:
+            live = np.zeros(256, np.uint8)
+            while True:
+                arrays = self._refresh()
+                missing = walk.live_classes(arrays, len(self._class_size), config, self._nodes, self._seen, live)
+                if missing < 0:
+                    return live[self.machine.byte_class]
+                self.machine.build(missing)
+
+    def accepts(self, config: Int32) -> bool:
+        """Whether the text read so far is complete."""
+        with self._lock:
+            return bool(walk.accepts(self._refresh(), config, self._nodes, self._seen))
+
+    def _walk(self, config: Int32, out: Int32) -> None:
+        """Compute the mask of `config`, recording in ``_seen`` what it depends on."""
+        walk.open_walk(config, self._frames, self._nodes, self._seen)
+        run = self._plain_run(config)
+        if run == plain.MIXED:
+            trie = self.vocabulary.trie
+            out[:] = 0
+        else:
+            trie = self.vocabulary.rest
+            out[:] = self._plain.words[self._plain.row_of_run[run]]
+        node = 0
+        while True:
+            arrays = self._refresh()
+            node, missing = walk.walk(arrays, tuple(trie), node, self._frames, self._nodes, self._seen, out)
+            if missing < 0:
+                break
+            self.machine.build(missing)
+        walk.set_end_tokens(arrays, self._end_ids, self._frames, self._nodes, self._seen, out)
+
+    def _plain_run(self, config: Int32) -> int:
+        while True:
+            run, missing = plain.run(self._refresh(), self._memo, config, self._seen, self._plain.longest)
+            if run != plain.NEEDS_ROW:
+                return int(run)
+            self.machine.build(missing)
+
+    def _refresh(self) -> Arrays:
+        """The machine's arrays as they are now, and what is derived from them."""
+        tables = self.machine.tables()
+        if tables is not self._tables:
+            self._tables = tables
+            self._arrays = tuple(tables)
+            if len(tables.label) > len(self._memo):
+                self._memo = plain.new_memo(len(tables.label), self._memo)
+            byte_class = tables.byte_class
+            num_classes = self.machine.num_classes
+            self._class_size = np.bincount(byte_class, minlength=num_classes).astype(np.int32)
+            self._class_byte = np.zeros(num_classes, np.uint8)
+            self._class_byte[byte_class] = np.arange(256, dtype=np.uint8)
+        return self._arrays
