@@ -1,0 +1,68 @@
+"""`generate`: from a prompt and a grammar to an output; what `Model.generate` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from stcon.engine.control import Mode
+from stcon.engine.loop import Generation
+from stcon.engine.loop import generate as decode
+from stcon.engine.sampling import Sampling
+from stcon.engine.stream import Token
+
+if TYPE_CHECKING:
+    from stcon.grammar.grammar import Grammar
+    from stcon.models.base import Message, Model
+
+
+def generate(
+    model: Model,
+    prompt: str | Sequence[Message],
+    grammar: Grammar | None = None,
+    max_tokens: int = 256,
+    *,
+    mode: Mode | None = None,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    seed: int | None = None,
+    stop: str | Sequence[str] = (),
+    stream: Callable[[str], None] | None = None,
+    on_token: Callable[[Token], None] | None = None,
+    raw: bool = False,
+) -> Generation:
+    """Answer `prompt` in the format of `grammar`.
+
+    Args:
+        model: from `stcon.load_model`.
+        prompt: a text, which becomes a user message where the model has a chat template; or messages, each with
+            ``role`` and ``content``.
+        grammar: from `stcon.compile` or `stcon.compile_regex`; None: free text.
+        max_tokens: most tokens to emit, sampled and forced together.
+        mode: ``"canonical"`` (default), ``"any"``, ``"mask"`` or ``"free"``; see `stcon.engine.control`.
+        temperature, top_k, top_p, min_p, seed: see `stcon.engine.sampling.Sampling`; greedy by default.
+        stop: a string or strings that end the output where they appear.
+        stream: called with each piece of text as it is written.
+        on_token: called with each token as it is written.
+        raw: take a text prompt as it is, without the chat template.
+
+    Returns:
+        A `Generation`: ``text``, ``value``, ``tokens``, ``finish_reason`` and counts.
+
+    Raises:
+        RequestError: the prompt does not fit, or an option is out of its range.
+        DecodingError: no token is admissible, or the logits are not numbers.
+    """
+    return decode(
+        model,
+        model.prompt_ids(prompt, raw=raw),
+        grammar,
+        max_tokens=max_tokens,
+        mode="canonical" if mode is None else mode,
+        sampling=Sampling(temperature, top_k, top_p, min_p, seed),
+        stop=(stop,) if isinstance(stop, str) else stop,
+        stream=stream,
+        on_token=on_token,
+    )

@@ -1,0 +1,125 @@
+"""What decides, between two passes of the model, which tokens follow by themselves and which may be drawn next.
+
+Four modes, from no constraint to the full policy:
+
+- ``"free"``: none; the model writes what it likes.
+- ``"mask"``: inadmissible tokens are masked; the model is asked for every token.
+- ``"any"``: text that the grammar forces is written without asking the model, split into longest tokens.
+- ``"canonical"``: the same, split as the tokenizer itself would split the whole text (the paper's policy φ).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_args
+
+from stcon.engine.sampling import Int32
+from stcon.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from stcon.constraint.forced import Kernel, Plan, Planner
+    from stcon.grammar.machine import Machine
+    from stcon.vocab.vocabulary import Vocabulary
+
+Mode: TypeAlias = Literal["free", "mask", "any", "canonical"]
+
+_POLICY: dict[str, Literal["none", "any", "canonical"]] = {"mask": "none", "any": "any", "canonical": "canonical"}
+
+
+class Step(NamedTuple):
+    """What follows the last drawn token.
+
+    Attributes:
+        tokens: to emit and feed; begins with the drawn token, or with what takes its place.
+        healed: something took its place.
+        mask: int32[W], the tokens that may be drawn after `tokens`; None for all.
+        is_done: nothing can follow.
+    """
+
+    tokens: tuple[int, ...]
+    healed: bool = False
+    mask: Int32 | None = None
+    is_done: bool = False
+
+
+class Control(Protocol):
+    """The constraint of one stream, as the loop sees it. Stateful."""
+
+    @property
+    def mode(self) -> Mode:
+        """How it decodes."""
+        ...
+
+    def begin(self) -> Step:
+        """What the output begins with, φ(c0)."""
+        ...
+
+    def choose(self, token: int) -> Step:
+        """What follows after drawing `token`, which is admissible and no end token."""
+        ...
+
+
+class FreeControl:
+    """No constraint."""
+
+    mode: Mode = "free"
+
+    def begin(self) -> Step:
+        """Nothing is forced."""
+        return Step(())
+
+    def choose(self, token: int) -> Step:
+        """The token itself."""
+        return Step((token,))
+
+
+class PlannedControl:
+    """A grammar under one of the planner's policies.
+
+    Args:
+        planner: of the grammar's machine and the model's vocabulary.
+        mode: the name of its policy.
+    """
+
+    def __init__(self, planner: Planner, mode: Mode) -> None:
+        self.planner = planner
+        self.mode: Mode = mode
+        self._plan: Plan | None = None
+
+    def begin(self) -> Step:
+        """The grammar's forced beginning."""
+        plan = self._plan = self.planner.start()
+        return Step(tuple(plan.tokens), mask=plan.mask, is_done=plan.is_done)
+
+    def choose(self, token: int) -> Step:
+        """The token, healed if need be, and the forced text after it."""
+        assert self._plan is not None, "begin comes first"
+        plan = self._plan = self.planner.step(self._plan, token)
+        kept = () if plan.replace_last else (token,)
+        return Step((*kept, *plan.tokens), plan.replace_last, plan.mask, plan.is_done)
+
+
+def control_for(
+    machine: Machine | None, vocabulary: Vocabulary, mode: Mode, *, kernel: Kernel | None = None
+) -> Control:
+    """The control of a new stream.
+
+    Args:
+        machine: the grammar's machine; None for no constraint, whatever the mode.
+        vocabulary: the model's.
+        mode: as above.
+        kernel: steps and masks; None: the CPU's.
+
+    Raises:
+        InvalidOption: no such mode.
+    """
+    if mode not in get_args(Mode):
+        raise InvalidOption(f"mode: expected one of {', '.join(get_args(Mode))}, got {mode!r}")
+    if machine is None or mode == "free":
+        return FreeControl()
+    from stcon.constraint.forced import Planner
+
+    if kernel is None:
+        from stcon.kernels.cpu import CpuKernel
+
+        kernel = CpuKernel(machine, vocabulary)
+    return PlannedControl(Planner(vocabulary, kernel, policy=_POLICY[mode]), mode)
