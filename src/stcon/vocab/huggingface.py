@@ -16,7 +16,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stcon.errors import InvalidOption, ModelUnavailable
+from stcon.vocab import byte_level
 from stcon.vocab.blocks import PreTokenSplitter, Splitter
+from stcon.vocab.ends import known_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -26,39 +28,21 @@ if TYPE_CHECKING:
 SPACE = "▁"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
-# Tokens that end a text or a turn in the models we know. Looked up among a tokenizer's added tokens only.
-END_NAMES = (
-    "<|endoftext|>",
-    "<|im_end|>",
-    "<|end_of_text|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "</s>",
-    "<eos>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|end|>",
-    "<|eot|>",
-    "<|end_of_turn|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<|endofturn|>",
-    "<|return|>",
-    "<|call|>",
-    "<|user|>",
-    "<|observation|>",
-    "<｜end▁of▁sentence｜>",
-    "[EOS]",
-)
 
-
-def load(tokenizer: Any, *, size: int | None = None, end_ids: Iterable[int] | None = None) -> Vocabulary:
-    """See `Vocabulary.from_tokenizer`."""
+def load(
+    tokenizer: Any,
+    *,
+    size: int | None = None,
+    end_ids: Iterable[int] | None = None,
+    special_ids: Iterable[int] = (),
+) -> Vocabulary:
+    """See `Vocabulary.from_tokenizer`; `special_ids` are special besides those that the tokenizer flags."""
     from stcon.vocab.vocabulary import Vocabulary
 
     backend = backend_of(tokenizer)
     added = backend.get_added_tokens_decoder()
-    special = {token for token, added_token in added.items() if added_token.special}
-    ends = list(dict.fromkeys([*(end_ids or ()), *_own_ends(tokenizer), *known_ends(added)]))
+    special = {token for token, added_token in added.items() if added_token.special} | set(special_ids)
+    ends = [*(end_ids or ()), *_own_ends(tokenizer), *known_ends({t.content: token for token, t in added.items()})]
     total = max([*backend.get_vocab(with_added_tokens=True).values(), -1]) + 1
     if size is not None and size < total:
         raise InvalidOption(
@@ -93,12 +77,6 @@ def backend_of(tokenizer: Any) -> Tokenizer:
     return backend
 
 
-def known_ends(added: Mapping[int, Any]) -> list[int]:
-    """Ids of the added tokens (id → AddedToken) that are in `END_NAMES`, in its order."""
-    by_content = {added_token.content: token for token, added_token in added.items()}
-    return [by_content[name] for name in END_NAMES if name in by_content]
-
-
 def _own_ends(tokenizer: Any) -> list[int]:
     """What a transformers tokenizer names as its end token."""
     eos = getattr(tokenizer, "eos_token_id", None)
@@ -128,14 +106,10 @@ class _ByteLevel:
     """Byte-level BPE: each character of a token is one byte."""
 
     def __init__(self, backend: Tokenizer) -> None:
-        self.byte_of = {character: byte for byte, character in enumerate(byte_alphabet())}
         self.plain = _plain_copy(backend, pre_tokenizer=_without_prefix(parts(backend.pre_tokenizer)), normalizer=None)
 
     def token_bytes(self, text: str) -> bytes:
-        try:
-            return bytes(map(self.byte_of.__getitem__, text))
-        except KeyError:  # as the ByteLevel decoder does: such a token stands for itself
-            return text.encode()
+        return byte_level.token_bytes(text)
 
     def added_bytes(self, content: str, in_model: bool) -> bytes:
         return content.encode()
@@ -157,7 +131,7 @@ class _SentencePiece:
     def __init__(self, backend: Tokenizer) -> None:
         self.has_bytes = getattr(backend.model, "byte_fallback", False)
         space = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-        self.plain = _plain_copy(backend, pre_tokenizer=None, normalizer=space)
+        self.plain = _plain_copy(backend, pre_tokenizer=_space_cuts(parts(backend.pre_tokenizer)), normalizer=space)
 
     def token_bytes(self, text: str) -> bytes:
         if self.has_bytes and (match := _BYTE_TOKEN.fullmatch(text)):
@@ -204,6 +178,12 @@ def _without_prefix(components: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"type": "Sequence", "pretokenizers": changed} if changed else None
 
 
+def _space_cuts(components: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The part of a sentencepiece-style pre-tokenizer that cuts before every space, if it does."""
+    cuts = any(part["type"] == "Metaspace" and part.get("split", True) for part in components)
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True} if cuts else None
+
+
 def _splits(components: list[dict[str, Any]]) -> bool:
     """Whether the pre-tokenizer cuts text at all."""
     return any(part["type"] != "ByteLevel" or part.get("use_regex", True) for part in components)
@@ -223,13 +203,3 @@ def _plain_copy(
     if normalizer:
         plain.normalizer = shell.normalizer
     return plain
-
-
-def byte_alphabet() -> list[str]:
-    """str[256]: the printable character by which byte-level BPE writes each byte.
-
-    Source: GPT-2's ``bytes_to_unicode``: Latin-1 characters that print stand for themselves, the others follow U+0100.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from stcon.vocab.blocks import PairSplitter, Splitter, WholeSplitter, common_prefix
@@ -27,6 +27,7 @@ NUM_TEXTS = 300
 MAX_ROUNDS = 3
 MAX_PROBES = 24
 PROBE_REACH = 8
+RESTART_STRIDE = 3
 ATOMS = (
     *("a", "b", "Z", "word", "Name", "0", "7", "42", "x1", "é", "É", "ß", "中", "文A", "あ", "ア", "ё", "한", "ǅ", "ʰ"),
     *(" ", " ", "  ", "\n", "\r\n", "\t", " \n", "\u00a0", "\u3000", "\u2028"),
@@ -183,9 +184,9 @@ def violations(splitter: Splitter, texts: Iterable[str]) -> Iterator[tuple[str, 
             settled = [start for start in starts if start <= certain]
 
 
-def _restarts(splitter: Splitter, texts: Iterable[str]) -> bool:
-    """Whether every text, split again from the start of each of its blocks, gives the rest of its blocks."""
-    for text in texts:
+def _restarts(splitter: Splitter, texts: Sequence[str]) -> bool:
+    """Whether a third of the texts, split again from the start of each of its blocks, gives the rest of its blocks."""
+    for text in texts[::RESTART_STRIDE]:
         starts = splitter.starts(text)
         for index, start in enumerate(starts):
             if splitter.starts(text[start:]) != [later - start for later in starts[index:]]:

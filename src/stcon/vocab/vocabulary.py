@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -242,6 +243,46 @@ class Vocabulary:
         from stcon.vocab.huggingface import load
 
         return load(tokenizer, size=size, end_ids=end_ids)
+
+    @classmethod
+    def from_tiktoken(
+        cls,
+        encoding: Any,
+        *,
+        size: int | None = None,
+        end_ids: Iterable[int] | None = None,
+        text_tokens: Iterable[str] = (),
+    ) -> Vocabulary:
+        """The vocabulary of a `tiktoken.Encoding`.
+
+        Args:
+            encoding: the encoding; its added tokens are special except `text_tokens`.
+            size, end_ids: as in `from_tokenizer`.
+            text_tokens: added tokens that stand for their text (``<tool_call>``).
+
+        Raises:
+            InvalidOption: `size` is too small, a text token is unknown, or an end token is out of range.
+        """
+        from stcon.vocab.tiktoken import load
+
+        return load(encoding, size=size, end_ids=end_ids, text_tokens=text_tokens)
+
+    @classmethod
+    def from_gguf(
+        cls, path: str | PathLike[str], *, size: int | None = None, end_ids: Iterable[int] | None = None
+    ) -> Vocabulary:
+        """The vocabulary in the metadata of a GGUF file (byte-level BPE or sentencepiece), its weights not read.
+
+        Args:
+            path: the file.
+            size, end_ids: as in `from_tokenizer`; the file's end-of-text, -turn and -message tokens are found.
+
+        Raises:
+            ModelUnavailable: not a GGUF file, cut short, or with a tokenizer of another kind.
+        """
+        from stcon.vocab.gguf import load
+
+        return load(path, size=size, end_ids=end_ids)
 
 
 def greedy_encoder(ids: dict[bytes, int]) -> Encoder:
