@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon._numba import njit
+from stcon._numba import njit, wide
 from stcon.grammar.machine import COUNT, DEAD, UNBOUNDED, UNBUILT
 from stcon.kernels.stepping import Arrays, Int32, Int64, enter, within
 
@@ -94,13 +94,13 @@ def run(tables: Arrays, memo: Int32, config: Int32, seen: Int64, longest: int) -
     Returns:
         (length, -1); (`MIXED`, -1) where that depends on the characters; (`NEEDS_ROW`, state).
     """
-    state, counter = int(config[0]), int(config[2])
+    state, counter = wide(config[0]), wide(config[2])
     for length in range(longest):
         if memo[state, NEXT] == NEXT_UNKNOWN:
             missing = classify(tables, memo, state)
             if missing >= 0:
                 return NEEDS_ROW, missing
-        following = memo[state, NEXT]
+        following = wide(memo[state, NEXT])
         if following == NEXT_MIXED:
             return MIXED, -1
         if following == NEXT_DEAD:
@@ -109,11 +109,11 @@ def run(tables: Arrays, memo: Int32, config: Int32, seen: Int64, longest: int) -
         if after < 0:
             return length, -1
         # a character of one byte never enters the states inside, so if these refuse, characters differ
-        if not within(seen, counter, 1, memo[state, INSIDE_LOW], memo[state, INSIDE_HIGH]):
+        if not within(seen, counter, 1, wide(memo[state, INSIDE_LOW]), wide(memo[state, INSIDE_HIGH])):
             return MIXED, -1
         if following == state and after == counter:
             break
-        state, counter = int(following), after
+        state, counter = following, after
     return longest, -1
 
 
@@ -121,7 +121,7 @@ def run(tables: Arrays, memo: Int32, config: Int32, seen: Int64, longest: int) -
 def classify(tables: Arrays, memo: Int32, state: int) -> int:
     """Fill ``memo[state]``; returns -1, or the state whose row is needed first."""
     byte_class, delta, label, flags = tables[0], tables[1], tables[2], tables[3]
-    target = delta[state, byte_class[0x20]]
+    target = wide(delta[state, byte_class[0x20]])
     if target == UNBUILT:
         return state
     memo[state, NEXT] = NEXT_MIXED
@@ -175,7 +175,7 @@ def _check_characters(tables: Arrays, memo: Int32, state: int, kind: int, target
             for b in range(low, high + 1):
                 edge = delta[level[i], byte_class[b]]
                 if edge == UNBUILT:
-                    return int(level[i])
+                    return wide(level[i])
                 if position == num_tails:
                     if edge != target:
                         return NEXT_MIXED

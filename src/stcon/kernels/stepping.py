@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon._numba import njit
+from stcon._numba import njit, wide
 from stcon.grammar.machine import ACTION, COUNT, DEAD, FINAL, RESET, STACK_CAP, UNBOUNDED, UNBUILT
 
 COUNTER_LOW, COUNTER_HIGH, DEPTH_LOW, DEPTH_HIGH, EXPOSED, COUNTER, DEPTH = range(7)
@@ -50,9 +50,16 @@ Step = tuple[int, int, int, int, int, int]
 
 
 @njit
-def open_nodes(config: Int32, nodes: Int32, seen: Int64) -> None:
-    """Lay out the stack of `config` (int32[CONFIG_WORDS]) as nodes and begin a record of what is seen of it."""
-    depth = config[1]
+def open_nodes(config: Int32, nodes: Int32, seen: Int64) -> tuple[int, int, int]:
+    """Lay out the stack of `config` as nodes and begin a record of what is seen of it.
+
+    Args:
+        config: int32[CONFIG_WORDS].
+
+    Returns:
+        state, counter and top node.
+    """
+    state, depth, counter = wide(config[0]), wide(config[1]), wide(config[2])
     for i in range(depth + 1):
         nodes[i, 0] = config[2 + i] if i > 0 else 0
         nodes[i, 1] = i - 1
@@ -60,8 +67,9 @@ def open_nodes(config: Int32, nodes: Int32, seen: Int64) -> None:
     seen[COUNTER_LOW], seen[COUNTER_HIGH] = 0, UNBOUNDED
     seen[DEPTH_LOW], seen[DEPTH_HIGH] = 0, CAP
     seen[EXPOSED] = 0
-    seen[COUNTER] = config[2]
+    seen[COUNTER] = counter
     seen[DEPTH] = depth
+    return state, counter, depth
 
 
 @njit
@@ -117,7 +125,7 @@ def pop(tables: Arrays, nodes: Int32, seen: Int64, state: int, top: int) -> tupl
     label, resume_start, resume = tables[2], tables[9], tables[10]
     if top < FIRST_PUSH:
         seen[EXPOSED] = max(seen[EXPOSED], seen[DEPTH] - top + 1)
-    return resume[resume_start[nodes[top, 0]] + label[state]], nodes[top, 1]
+    return wide(resume[resume_start[nodes[top, 0]] + label[state]]), wide(nodes[top, 1])
 
 
 @njit
@@ -125,7 +133,7 @@ def enter(tables: Arrays, seen: Int64, state: int, counter: int, relative: int) 
     """Counter and its relativity after entering `state`; the counter is -1 if the entry is not allowed."""
     if state == DEAD:
         return -1, relative
-    flags, lo, hi = tables[3][state], tables[4][state], tables[5][state]
+    flags, lo, hi = tables[3][state], wide(tables[4][state]), wide(tables[5][state])
     if flags & RESET:
         counter, relative = 0, 0
     elif flags & COUNT:
@@ -152,7 +160,7 @@ def step(
     """
     delta, label, flags = tables[1], tables[2], tables[3]
     action_target, action_start, action_symbols = tables[6], tables[7], tables[8]
-    edge = delta[state, k]
+    edge = wide(delta[state, k])
     while edge == DEAD:  # a lazy return
         if label[state] < 0 or is_empty(seen, top):
             return DIED, state, counter, relative, top, end
@@ -160,15 +168,15 @@ def step(
         counter, relative = enter(tables, seen, state, counter, relative)
         if counter < 0:
             return DIED, state, counter, relative, top, end
-        edge = delta[state, k]
+        edge = wide(delta[state, k])
     if edge == UNBUILT:
         return NEEDS_ROW, state, counter, relative, top, end
     if edge >= 0:
         state = edge
     else:
         action = ACTION - edge
-        begin, stop = action_start[action], action_start[action + 1]
-        height = nodes[top, 2]
+        begin, stop = wide(action_start[action]), wide(action_start[action + 1])
+        height = wide(nodes[top, 2])
         if not has_room(seen, height, stop - begin):
             return DIED, state, counter, relative, top, end
         for i in range(begin, stop):
@@ -176,7 +184,7 @@ def step(
             nodes[end, 0], nodes[end, 1], nodes[end, 2] = action_symbols[i], top, height
             top = end
             end += 1
-        state = action_target[action]
+        state = wide(action_target[action])
     counter, relative = enter(tables, seen, state, counter, relative)
     while counter >= 0 and flags[state] & FINAL and not is_empty(seen, top):  # an eager return
         state, top = pop(tables, nodes, seen, state, top)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon._numba import njit
+from stcon._numba import njit, wide
 from stcon.grammar.machine import UNBOUNDED
 from stcon.kernels.stepping import (
     ALIVE,
@@ -45,12 +45,9 @@ UInt8 = NDArray[np.uint8]
 @njit
 def open_walk(config: Int32, frames: Int64, nodes: Int32, seen: Int64) -> None:
     """Put `config` at the root of a walk."""
-    open_nodes(config, nodes, seen)
-    frames[0, STATE] = config[0]
-    frames[0, COUNTER] = config[2]
-    frames[0, RELATIVE] = 1
-    frames[0, TOP] = config[1]
-    frames[0, END] = FIRST_PUSH
+    state, counter, top = open_nodes(config, nodes, seen)
+    frames[0, STATE], frames[0, COUNTER], frames[0, RELATIVE] = state, counter, 1
+    frames[0, TOP], frames[0, END] = top, FIRST_PUSH
 
 
 @njit
@@ -75,10 +72,10 @@ def walk(
     i = begin
     while i < num_nodes:
         d = depth[i]
-        k = byte_class[byte[i]]
+        k = wide(byte_class[byte[i]])
         state, counter = frames[d - 1, STATE], frames[d - 1, COUNTER]
         relative, top, end = frames[d - 1, RELATIVE], frames[d - 1, TOP], frames[d - 1, END]
-        edge = delta[state, k]
+        edge = wide(delta[state, k])
         if edge >= 0 and flags[edge] == 0 and lo[edge] == 0 and hi[edge] == UNBOUNDED:
             state = edge  # what `step` would do, without the call
         else:
@@ -110,8 +107,8 @@ def set_end_tokens(tables: Arrays, end_ids: Int32, frames: Int64, nodes: Int32, 
 @njit
 def accepts(tables: Arrays, config: Int32, nodes: Int32, seen: Int64) -> bool:
     """`Machine.accepts` of a flat configuration."""
-    open_nodes(config, nodes, seen)
-    return accepting(tables, nodes, seen, config[0], config[1])
+    state, _, top = open_nodes(config, nodes, seen)
+    return accepting(tables, nodes, seen, state, top)
 
 
 @njit
@@ -131,16 +128,15 @@ def advance(
     byte_class = tables[0]
     if begin == 0:
         work[:] = config
-    open_nodes(work, nodes, seen)
-    state, counter, top, end = int(work[0]), int(work[2]), int(work[1]), FIRST_PUSH
+    state, counter, top = open_nodes(work, nodes, seen)
+    end = FIRST_PUSH
     for i in range(begin, len(data)):
         if end + CAP > len(nodes):
             close_nodes(state, counter, top, nodes, work)
-            open_nodes(work, nodes, seen)
-            top, end = int(work[1]), FIRST_PUSH
-        status, after, count, _, below, used = step(
-            tables, nodes, seen, byte_class[data[i]], state, counter, 1, top, end
-        )
+            state, counter, top = open_nodes(work, nodes, seen)
+            end = FIRST_PUSH
+        k = wide(byte_class[data[i]])
+        status, after, count, _, below, used = step(tables, nodes, seen, k, state, counter, 1, top, end)
         if status == NEEDS_ROW:
             close_nodes(state, counter, top, nodes, work)
             seen[0] = i
@@ -159,11 +155,11 @@ def live_classes(tables: Arrays, num_classes: int, config: Int32, nodes: Int32, 
     Returns:
         -1, or the state whose row is needed.
     """
-    open_nodes(config, nodes, seen)
+    state, counter, top = open_nodes(config, nodes, seen)
     for k in range(num_classes):
-        status, state, _, _, _, _ = step(tables, nodes, seen, k, config[0], config[2], 1, config[1], FIRST_PUSH)
+        status, after, _, _, _, _ = step(tables, nodes, seen, k, state, counter, 1, top, FIRST_PUSH)
         if status == NEEDS_ROW:
-            return state
+            return after
         live[k] = status == ALIVE
     return -1
 
@@ -192,12 +188,12 @@ def forced(
     Source: the paper's Definition 7.
     """
     while length < len(chain):
-        open_nodes(work, nodes, seen)
-        if accepting(tables, nodes, seen, work[0], work[1]):
+        state, counter, top = open_nodes(work, nodes, seen)
+        if accepting(tables, nodes, seen, state, top):
             break
         only = -1
         for k in range(len(class_size)):
-            status, after, _, _, _, _ = step(tables, nodes, seen, k, work[0], work[2], 1, work[1], FIRST_PUSH)
+            status, after, _, _, _, _ = step(tables, nodes, seen, k, state, counter, 1, top, FIRST_PUSH)
             if status == NEEDS_ROW:
                 return length, after
             if status == ALIVE:
@@ -206,7 +202,7 @@ def forced(
                 only = k
         if only < 0:
             break
-        _, state, counter, _, top, _ = step(tables, nodes, seen, only, work[0], work[2], 1, work[1], FIRST_PUSH)
+        _, state, counter, _, top, _ = step(tables, nodes, seen, only, state, counter, 1, top, FIRST_PUSH)
         close_nodes(state, counter, top, nodes, work)
         chain[length] = class_byte[only]
         length += 1
