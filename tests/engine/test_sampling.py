@@ -13,7 +13,7 @@ def oracle(logits, temperature, top_k, top_p, min_p):
     """The distribution by the definitions, one token at a time, with whole softmaxes in between."""
     alive = {t: float(x) / temperature for t, x in enumerate(logits) if x > -np.inf}
     if top_k:
-        kth = sorted(alive.values(), reverse=True)[: top_k][-1]
+        kth = sorted(alive.values(), reverse=True)[:top_k][-1]
         alive = {t: x for t, x in alive.items() if x >= kth}
     if top_p < 1:
         weights = softmax(alive)
@@ -154,7 +154,12 @@ def test_draw_survives_extreme_logits():
 
 @pytest.mark.parametrize(
     ("row", "words"),
-    [([np.nan, 1.0], "not finite"), ([np.inf, 1.0], "not finite"), ([-np.inf, -np.inf], "no token"), ([1, np.nan], "not")],
+    [
+        ([np.nan, 1.0], "not finite"),
+        ([np.inf, 1.0], "not finite"),
+        ([-np.inf, -np.inf], "no token"),
+        ([1, np.nan], "not"),
+    ],
 )
 def test_draw_refuses_what_is_not_a_choice(row, words):
     """NaN and +inf are the model's fault, an empty mask the constraint's; each says so, greedy or not."""

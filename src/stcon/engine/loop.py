@@ -235,7 +235,7 @@ class _Run:
         complete = grammar is not None and not self.text.stopped and self._accepted(grammar)
         return Generation(
             text=self.text.text,
-            value=json.loads(self.text.text) if complete and grammar is not None and _is_json(grammar) else None,
+            value=_parse(self.text.text) if complete and grammar is not None and _is_json(grammar) else None,
             tokens=tuple(self.tokens),
             finish_reason=self.finish or "stop",
             complete=complete,
@@ -255,6 +255,13 @@ class _Run:
         machine = grammar.machine
         config = machine.run(machine.initial(), b"".join(token.data for token in self.tokens))
         return config is not None and machine.accepts(config)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:  # JSON, yet past what Python reads: an integer of more than 4,300 digits
+        return None
 
 
 def _is_json(grammar: Grammar) -> bool:

