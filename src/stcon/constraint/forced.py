@@ -1,0 +1,367 @@
+"""The forced planner: which tokens follow a sampled one without asking the model, and what may be sampled next.
+
+`Planner.plan` takes the configuration before the last sampled token y, and y. It then
+
+1. follows the only live byte while the configuration is forced (the forced text w);
+2. takes the pending text, which ends with y and begins where blocks are certain, with w behind it, cut to whole
+   characters, and finds how much of it is certain to be split the same way whatever follows (Theorem 20);
+3. commits the tokenizer's own tokens of the certain part. If the tokens already there do not begin that split, y is
+   encoded again together with w (**healing**), which is possible because y was not fed to the model yet;
+4. computes the cover of what is held back and the mask of the configuration it has reached;
+5. if that leaves one single token, commits it too and starts again from 1.
+
+Hence at every configuration where the model is asked, it has at least two tokens to choose from, which is what makes
+the number of passes minimal (Theorem 19(iii)). The policy depends on the grammar and the tokenizer alone, never on the
+model, so whether the tokens of a plan are fed together or one after another changes nothing (Theorem 19(i)).
+
+**When healing happens** (``heal=True``, canonical policy): only if w is not empty, some of it is committed, y ends
+inside a block of the text, and y is not where the canonical split of that block ends its tokens. Then `Plan.tokens`
+begins with tokens that spell y's bytes and `Plan.replace_last` says so: feed them *instead of* y. If tokens before y,
+which the model has read, already depart from the canonical split of their block, y and w are encoded together from y
+on, as the paper does; with ``heal=False`` the rest of the block is encoded from the end of y on.
+
+**Where agreement with the canonical split ends**: a token sampled against it stays (healing mends the last one only);
+in a block of more than `MAX_PENDING` bytes the pending text is cut; and text that is not UTF-8 has no canonical split.
+A vocabulary that is not local (`Vocabulary.locality_note`) gets fewer tokens committed, not wrong ones. No such case
+can make the output leave the grammar.
+
+Source: the paper's Sections C.3, C.4 and D.3, Theorems 19 and 20; see `stcon.constraint.segments` for the departures.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal, NamedTuple, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stcon.constraint.segments import Bool, Segmenter, segmenter_for, text_prefix
+from stcon.errors import DecodingError, InvalidOption
+from stcon.grammar.machine import STACK_CAP, Machine
+from stcon.vocab import Vocabulary
+
+Int32 = NDArray[np.int32]
+Policy = Literal["canonical", "any", "none"]
+
+UNKNOWN_TOKEN = -1
+
+MAX_PENDING = 4_096
+TRIM_PENDING = 256
+MAX_FORCED = 65_536
+
+
+class Kernel(Protocol):
+    """What the planner needs of a kernel: `stcon.kernels.cpu.CpuKernel`, or a stand-in."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    def mask(self, config: Int32, out: Int32) -> None: ...
+
+    def advance(self, config: Int32, data: bytes) -> bool: ...
+
+    def forced(self, config: Int32, limit: int) -> bytes: ...
+
+    def live_bytes(self, config: Int32) -> NDArray[np.uint8]: ...
+
+    def accepts(self, config: Int32) -> bool: ...
+
+
+class Tail(NamedTuple):
+    """The end of the output: text since a place where a block is certain to begin and a token does begin.
+
+    Attributes:
+        data: its bytes.
+        tokens: the tokens that spell it; `UNKNOWN_TOKEN` for a run of bytes that came without tokens.
+        sizes: bytes of each.
+    """
+
+    data: bytes = b""
+    tokens: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    def extended(self, token: int, data: bytes) -> Tail:
+        """With one more token, spelled `data`."""
+        return Tail(self.data + data, (*self.tokens, token), (*self.sizes, len(data)))
+
+    def replaced(self, keep: int, tokens: Sequence[int], sizes: Sequence[int], data: bytes) -> Tail:
+        """The first `keep` tokens, then `tokens`; all of it spells `data`."""
+        return Tail(data, (*self.tokens[:keep], *tokens), (*self.sizes[:keep], *sizes))
+
+    def since(self, count: int) -> Tail:
+        """Without the first `count` tokens."""
+        return Tail(self.data[sum(self.sizes[:count]) :], self.tokens[count:], self.sizes[count:])
+
+    @property
+    def edges(self) -> list[int]:
+        """Where tokens begin and end: 0, …, ``len(data)``."""
+        return [0, *accumulate(self.sizes)]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to feed next, and what may be sampled after it.
+
+    Attributes:
+        tokens: to feed after the last sampled token y, or instead of it if `replace_last`.
+        replace_last: y was healed: `tokens` spell y's bytes and then `committed`.
+        committed: the forced bytes that `tokens` bring.
+        config: int32[67], the configuration after `tokens`.
+        cover: the fewest bytes that the next sampled token may have (0: any); already applied to `mask`.
+        mask: int32[W], the admissible tokens; at least two, unless `is_done` or the policy is ``"none"``.
+        tail: the end of the text so far, for the next plan.
+        is_done: the text is complete and nothing can follow; ask the model no more.
+    """
+
+    tokens: list[int]
+    replace_last: bool
+    committed: bytes
+    config: Int32
+    cover: int
+    mask: Int32
+    tail: Tail
+    is_done: bool
+
+
+class Planner:
+    """Plans forced text for one grammar and vocabulary. Keeps no state of a stream: a `Plan` carries it.
+
+    Args:
+        vocabulary: the tokenizer.
+        kernel: steps and masks (`stcon.kernels.cpu.CpuKernel`).
+        policy: ``"canonical"``: as the tokenizer would split it; ``"any"``: the whole forced text at once, in longest
+            tokens; ``"none"``: nothing, the model is asked for every token.
+        heal: whether the last sampled token may be replaced; only where it was not fed to the model yet.
+
+    Raises:
+        InvalidOption: no such policy.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, kernel: Kernel, *, policy: Policy = "canonical", heal: bool = True
+    ) -> None:
+        if policy not in get_args(Policy):
+            raise InvalidOption(f"policy is one of {', '.join(get_args(Policy))}, not {policy!r}")
+        self.vocabulary = vocabulary
+        self.kernel = kernel
+        self.policy = policy
+        self.heal = heal
+        self.segmenter: Segmenter = segmenter_for(vocabulary)
+        self._ends = np.zeros(vocabulary.num_words * 32, np.uint8)
+        self._ends[list(vocabulary.end_ids)] = 1
+        self._end_words: Int32 = np.packbits(self._ends, bitorder="little").view(np.int32)
+
+    def start(self) -> Plan:
+        """The plan at the prompt's end, from the grammar's start. The prompt's end counts as a block boundary."""
+        return self.plan(self.kernel.machine.initial().pack())
+
+    def step(self, plan: Plan, token: int) -> Plan:
+        """The plan after sampling `token` (not an end token) where `plan` led."""
+        return self.plan(plan.config, plan.tail, token)
+
+    def plan(self, config: Int32, tail: Tail | None = None, last: int | None = None) -> Plan:
+        """What follows `last` without the model.
+
+        Args:
+            config: int32[67], the configuration *before* `last`; not changed.
+            tail: the end of the text before `last`.
+            last: the token sampled there and not fed to the model yet, or None at the prompt's end.
+
+        Raises:
+            InvalidOption: `last` is not admissible here.
+            DecodingError: no token is admissible: the grammar's next bytes have no token, or nesting is at its cap.
+
+        Cost: one mask, one walk along the forced bytes, and where there are any, one `block_starts` and one `encode` of
+            the pending text with them.
+        """
+        draft = _Draft(self, config.copy(), Tail() if tail is None else tail, last)
+        while True:
+            draft.commit_forced()
+            mask, only = self._mask(draft)
+            if only is None or len(draft.committed) > MAX_FORCED:
+                return draft.plan(mask)
+            draft.push(only)
+
+    def trimmed(self, tail: Tail) -> Tail:
+        """`tail` without what is certain, if it has grown long; plans are the same with it.
+
+        Cost: one `block_starts` past `TRIM_PENDING` bytes.
+        """
+        if self.policy != "canonical":
+            return Tail()
+        if len(tail.data) <= TRIM_PENDING:
+            return tail
+        text = text_prefix(tail.data)
+        if not text:
+            return Tail()
+        starts = self.vocabulary.block_starts(text)
+        return _cut(tail, starts, self.segmenter.certain_end(text, starts, live=None))
+
+    def _mask(self, draft: _Draft) -> tuple[Int32, int | None]:
+        """The mask under the draft's cover, and the only admissible token, to be committed, if there is just one."""
+        mask = np.empty(self.vocabulary.num_words, np.int32)
+        self.kernel.mask(draft.config, mask)
+        if draft.cover > 1:
+            covering = mask & self.segmenter.at_least(draft.cover)
+            if covering.any():  # a cover never leaves nothing: the vocabulary may lack what the tokenizer would emit
+                mask = covering
+            else:
+                draft.cover = 0
+        spelled = mask & ~self._end_words
+        words = np.flatnonzero(spelled)
+        can_end = bool((mask & self._end_words).any())
+        if not len(words):
+            draft.is_done = can_end or self.kernel.accepts(draft.config)
+            if not draft.is_done:
+                raise DecodingError(_stuck(draft.config))
+        if self.policy == "none" or can_end or len(words) != 1:
+            return mask, None
+        bits = int(spelled[words[0]]) & 0xFFFFFFFF
+        return mask, (32 * int(words[0]) + bits.bit_length() - 1 if bits & (bits - 1) == 0 else None)
+
+
+class _Draft:
+    """A plan in the making: the configuration, the pending text, and the tokens not fed yet (`run`)."""
+
+    def __init__(self, planner: Planner, config: Int32, tail: Tail, last: int | None) -> None:
+        self.planner = planner
+        self.config = config
+        self.tail = tail
+        self.last = last
+        self.run: list[int] = []
+        self.committed = bytearray()
+        self.cover = 0
+        self.is_done = False
+        if last is not None:
+            data = planner.vocabulary.token_bytes(last)
+            if data is None or not planner.kernel.advance(config, data):
+                raise InvalidOption(f"token {last} is not admissible here")
+            self.run.append(last)
+            self.tail = tail.extended(last, data)
+
+    def plan(self, mask: Int32) -> Plan:
+        """The finished plan."""
+        kept = self.last is None or self.run[:1] == [self.last]
+        tokens = self.run[1:] if kept and self.last is not None else self.run
+        return Plan(tokens, not kept, bytes(self.committed), self.config, self.cover, mask, self.tail, self.is_done)
+
+    def push(self, token: int) -> None:
+        """Commit `token`, the only one admissible here."""
+        data = self.planner.vocabulary.token_bytes(token)
+        assert data is not None, "a mask admits only tokens with bytes and end tokens"
+        self._write(data)
+        self.run.append(token)
+        self.tail = self.tail.extended(token, data)
+
+    def commit_forced(self) -> None:
+        """Commit what the policy licenses of the forced text, and set the cover of the rest."""
+        planner = self.planner
+        self.cover = 0
+        if planner.policy == "none":
+            return
+        forced = planner.kernel.forced(self.config, MAX_FORCED)
+        if planner.policy == "any":
+            self._commit_any(forced)
+            return
+        if forced:
+            self._commit_canonical(forced)
+        self.tail = planner.trimmed(self.tail)
+
+    def _commit_any(self, forced: bytes) -> None:
+        for token in self.planner.segmenter.greedy(forced):
+            self.push(token)
+        self.tail = Tail()  # the split of text is nothing to this policy
+
+    def _commit_canonical(self, forced: bytes) -> None:
+        segmenter, written = self.planner.segmenter, len(self.tail.data)
+        text = text_prefix(self.tail.data + forced)
+        if text is None:  # a grammar of bytes that are not text: there is no canonical split
+            self.tail = Tail()
+            return
+        data = text.encode()
+        if len(data) <= written:
+            return
+        live = self._live_after(forced) if len(data) == written + len(forced) else None
+        starts = self.planner.vocabulary.block_starts(text)
+        end = segmenter.certain_end(text, starts, live=live)
+        reached = end if end > written and self._rewrite(data[:end], starts) else written
+        self._set_cover(data, starts, reached, live)
+        self.tail = _cut(self.tail, starts, end)
+
+    def _rewrite(self, data: bytes, starts: Sequence[int]) -> bool:
+        """Commit tokens so that the pending text becomes `data`, whose end is certain. False if no split spells it."""
+        tail, segmenter = self.tail, self.planner.segmenter
+        edges, starting = tail.edges, set(starts)
+        first = max(i for i, edge in enumerate(edges) if edge in starting)
+        canonical = segmenter.canonical(data[edges[first] :])
+        if canonical is None:
+            return False
+        agree = _common_prefix(tail.tokens[first:], canonical)
+        replaceable = min(len(self.run), len(tail.tokens) - first) if self.planner.heal else 0
+        if first + agree >= len(tail.tokens) - replaceable:
+            self._replace(first + agree, canonical[agree:], data)
+            return True
+        # tokens the model has read depart from the canonical split of this block: the rest of the block by itself
+        for keep in sorted({len(tail.tokens) - replaceable, len(tail.tokens)}):
+            tokens = self._encode_from(data, starts, edges[keep])
+            if tokens is not None:
+                same = _common_prefix(tail.tokens[keep:], tokens)
+                self._replace(keep + same, tokens[same:], data)
+                return True
+        return False
+
+    def _encode_from(self, data: bytes, starts: Sequence[int], begin: int) -> list[int] | None:
+        """The split of ``data[begin:]``: the rest of the block that contains `begin`, then the blocks after it."""
+        following = bisect_right(starts, begin)
+        middle = min(starts[following], len(data)) if following < len(starts) else len(data)
+        head = self.planner.segmenter.canonical(data[begin:middle])
+        rest = self.planner.segmenter.canonical(data[middle:])
+        return None if head is None or rest is None else head + rest
+
+    def _replace(self, keep: int, tokens: list[int], data: bytes) -> None:
+        """Make the pending tokens the first `keep` and then `tokens`, which together spell `data`."""
+        dropped = len(self.tail.tokens) - keep
+        self._write(data[len(self.tail.data) :])
+        self.run[len(self.run) - dropped :] = tokens
+        pieces = [self.planner.vocabulary.token_bytes(token) or b"" for token in tokens]
+        self.tail = self.tail.replaced(keep, tokens, [len(piece) for piece in pieces], data)
+
+    def _set_cover(self, data: bytes, starts: Sequence[int], end: int, live: Bool | None) -> None:
+        """The cover of the held-back text ``data[end:]``, if it is one whole block and nothing of it was cut off."""
+        if live is not None and live.any() and end < len(data) and end == starts[-1]:
+            self.cover = self.planner.segmenter.cover(data[end:].decode(), live)
+
+    def _live_after(self, forced: bytes) -> Bool:
+        """bool[256]: the bytes that may follow the forced text."""
+        after = self.config.copy()
+        advanced = self.planner.kernel.advance(after, forced)
+        assert advanced, "forced text can be read"
+        return self.planner.kernel.live_bytes(after).astype(np.bool_)
+
+    def _write(self, data: bytes) -> None:
+        advanced = self.planner.kernel.advance(self.config, data)
+        assert advanced, "what is committed is forced"
+        self.committed += data
+
+
+def _cut(tail: Tail, starts: Sequence[int], end: int) -> Tail:
+    """`tail` from the last block boundary on, up to the certain `end`, at which a token begins."""
+    certain = {start for start in starts if start <= end} | {0, end}
+    cut = tail.since(max(i for i, edge in enumerate(tail.edges) if edge in certain))
+    return cut if len(cut.data) <= MAX_PENDING else Tail()
+
+
+def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _stuck(config: Int32) -> str:
+    """Why no token is admissible, as far as the configuration tells."""
+    depth = int(config[1])
+    if depth >= STACK_CAP - 1:
+        return f"no token is admissible: the text is nested {depth} deep where {STACK_CAP} is the limit"
+    return "no token is admissible: no token of the vocabulary begins with a byte that the grammar allows here"
