@@ -16,8 +16,8 @@ from stcon.engine.sampling import Int32
 from stcon.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from stcon.constraint.forced import Kernel, Plan, Planner
-    from stcon.grammar.machine import Machine
+    from stcon.constraint.forced import Plan, Planner
+    from stcon.grammar.grammar import Grammar
     from stcon.vocab.vocabulary import Vocabulary
 
 Mode: TypeAlias = Literal["free", "mask", "any", "canonical"]
@@ -98,28 +98,23 @@ class PlannedControl:
         return Step((*kept, *plan.tokens), plan.replace_last, plan.mask, plan.is_done)
 
 
-def control_for(
-    machine: Machine | None, vocabulary: Vocabulary, mode: Mode, *, kernel: Kernel | None = None
-) -> Control:
+def control_for(grammar: Grammar | None, vocabulary: Vocabulary, mode: Mode) -> Control:
     """The control of a new stream.
 
     Args:
-        machine: the grammar's machine; None for no constraint, whatever the mode.
+        grammar: None for no constraint, whatever the mode.
         vocabulary: the model's.
         mode: as above.
-        kernel: steps and masks; None: the CPU's.
 
     Raises:
-        InvalidOption: no such mode.
+        InvalidOption: no such mode, or no grammar.
     """
     if mode not in get_args(Mode):
         raise InvalidOption(f"mode: expected one of {', '.join(get_args(Mode))}, got {mode!r}")
-    if machine is None or mode == "free":
+    if grammar is None or mode == "free":
         return FreeControl()
     from stcon.constraint.forced import Planner
+    from stcon.constraint.sharing import kernel_for, machine_of
 
-    if kernel is None:
-        from stcon.kernels.cpu import CpuKernel
-
-        kernel = CpuKernel(machine, vocabulary)
-    return PlannedControl(Planner(vocabulary, kernel, policy=_POLICY[mode]), mode)
+    planner = Planner(vocabulary, kernel_for(machine_of(grammar), vocabulary), policy=_POLICY[mode])
+    return PlannedControl(planner, mode)

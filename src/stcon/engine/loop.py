@@ -161,7 +161,7 @@ class _Run:
     def decode(self, grammar: Grammar | None, mode: Mode) -> Generation:
         """The whole output."""
         started = perf_counter()
-        control = control_for(None if grammar is None else grammar.machine, self.vocabulary, mode)
+        control = control_for(grammar, self.vocabulary, mode)
         step = control.begin()
         self.mask_s = perf_counter() - started
         self._emit(step, "forced", 0)

@@ -102,14 +102,13 @@ def _from_gguf(path: Path, device: str, dtype: str) -> TransformersModel:
         raise ModelUnavailable(f"{path}: expected a model directory or a .gguf file")
     _require_gguf()
     from stcon.models import text
-    from stcon.models.gguf import read_metadata
     from stcon.models.transformers import TransformersModel
     from stcon.vocab.vocabulary import Vocabulary
 
-    read_metadata(path)  # a broken file ends here, before seconds of work
+    prompts = text.from_gguf(path)  # first, so that a broken file ends here and not after seconds of work
     vocabulary = Vocabulary.from_gguf(path)
     network = _load_network(str(path.parent), str(path), device, dtype, gguf_file=path.name, local_files_only=True)
-    return TransformersModel(network, vocabulary, text.from_gguf(path, vocabulary), name=path.stem)
+    return TransformersModel(network, vocabulary, prompts, name=path.stem)
 
 
 def _from_pretrained(source: str, name: str, device: str, dtype: str, *, local_only: bool) -> TransformersModel:
@@ -126,7 +125,8 @@ def _from_pretrained(source: str, name: str, device: str, dtype: str, *, local_o
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local_only)
     except Exception as error:
         raise ModelUnavailable(f"{name}: its tokenizer cannot be loaded ({_first_line(error)})") from error
-    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    size = max(len(tokenizer), network.get_output_embeddings().weight.shape[0])  # embeddings are often padded
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, size=size, end_ids=_end_ids(network, size))
     return TransformersModel(network, vocabulary, text.from_tokenizer(tokenizer), name=Path(name).name or name)
 
 
@@ -142,6 +142,15 @@ def _load_network(source: str, name: str, device: str, dtype: str, **options: An
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError …: the library promises no set
         raise ModelUnavailable(f"{name}: cannot be loaded as a causal language model ({_first_line(error)})") from error
     return network.to(device).eval()
+
+
+def _end_ids(network: Any, size: int) -> list[int]:
+    """The end tokens that the model's own configuration names, besides those its tokenizer does."""
+    found: list[int] = []
+    for config in (network.generation_config, network.config):
+        value = getattr(config, "eos_token_id", None)
+        found += value if isinstance(value, list) else [] if value is None else [value]
+    return [token for token in dict.fromkeys(found) if 0 <= token < size]
 
 
 def _from_hub(name: str, device: str, dtype: str) -> TransformersModel:

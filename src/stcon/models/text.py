@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from stcon.models.gguf import named_specials, read_metadata, special_texts
-
-if TYPE_CHECKING:
-    from stcon.vocab.vocabulary import Vocabulary
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -45,49 +39,47 @@ def from_tokenizer(tokenizer: Any) -> PromptText:
     )
 
 
-def from_gguf(path: Path, vocabulary: Vocabulary) -> PromptText:
-    """The conventions that a GGUF file states, text between special tokens encoded by its vocabulary.
+def from_gguf(path: Path) -> PromptText:
+    """The conventions that a GGUF file states. (Its template is read here: the conversion of some versions loses it.)
 
     Raises:
-        ModelUnavailable: the file is broken.
+        ModelUnavailable: the file is broken or has no tokenizer.
     """
+    from stcon.vocab.gguf import build_tokenizer
+    from stcon.vocab.gguf_metadata import read_metadata
+
     metadata = read_metadata(path)
-    encode = special_encoder(special_texts(metadata), vocabulary)
+    tokenizer = build_tokenizer(metadata, path)
     prefix, suffix = _around(metadata)
+    template = metadata.get("tokenizer.chat_template")
+
+    def encode(text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
     return PromptText(
         encode=encode,
         encode_raw=lambda text: [*prefix, *encode(text), *suffix],
-        chat_template=metadata.get("tokenizer.chat_template"),
-        special_names=named_specials(metadata),
+        chat_template=template if isinstance(template, str) else None,
+        special_names=_names(metadata),
     )
-
-
-def special_encoder(specials: Mapping[str, int], vocabulary: Vocabulary) -> Callable[[str], list[int]]:
-    """Text → ids where an occurrence of a special token's text (the longest at a place) is that token."""
-    if not specials:
-        return lambda text: list(vocabulary.encode(text))
-    pattern = re.compile("|".join(re.escape(text) for text in sorted(specials, key=len, reverse=True)))
-
-    def encode(text: str) -> list[int]:
-        ids: list[int] = []
-        start = 0
-        for match in pattern.finditer(text):
-            ids += vocabulary.encode(text[start : match.start()]) if match.start() > start else []
-            ids.append(specials[match.group()])
-            start = match.end()
-        return ids + (list(vocabulary.encode(text[start:])) if start < len(text) else [])
-
-    return encode
 
 
 def _around(metadata: Mapping[str, Any]) -> tuple[list[int], list[int]]:
     """The ids before and after a raw text. A BPE file that does not say adds none, a sentencepiece one a beginning."""
     sentencepiece = metadata.get("tokenizer.ggml.model") == "llama"
     around = []
-    for flag, token, default in (
-        ("add_bos_token", "bos_token_id", sentencepiece),
-        ("add_eos_token", "eos_token_id", False),
-    ):
-        number = metadata.get(f"tokenizer.ggml.{token}")
-        around.append([int(number)] if metadata.get(f"tokenizer.ggml.{flag}", default) and number is not None else [])
+    for name, default in (("bos", sentencepiece), ("eos", False)):
+        number = metadata.get(f"tokenizer.ggml.{name}_token_id")
+        wanted = metadata.get(f"tokenizer.ggml.add_{name}_token", default)
+        around.append([number] if wanted and isinstance(number, int) else [])
     return around[0], around[1]
+
+
+def _names(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """``bos_token``, ``eos_token`` and the like with their text, as chat templates name them."""
+    tokens = metadata.get("tokenizer.ggml.tokens", [])
+    keys = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
+    found = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in keys.items()}
+    return {
+        name: tokens[number] for name, number in found.items() if isinstance(number, int) and 0 <= number < len(tokens)
+    }
