@@ -209,14 +209,15 @@ def text(
         edges = {byte: following for byte in PLAIN_ASCII if byte not in odd}
         edges |= {QUOTE: close, BACKSLASH: escape[body]}
         if not ascii_only:
-            edges |= _character_edges(m, following, inside)
+            edges |= character_edges(m, following, inside)
         m.set_edges(body, edges)
         m.set_edges(escape[body], {ord("n"): following, QUOTE: following})
     m.set_edges(after, {ord("]"): close, ord(","): m.action(bodies[0], (0,))})
     return m
 
 
-def _character_edges(m: Machine, target: int, inside_high: int) -> dict[int, int]:
+def character_edges(m: Machine, target: int, inside_high: int) -> dict[int, int]:
+    """Edges on the lead bytes of every character past ASCII, which lead to `target`, bounded inside."""
     tails = [target]
     for _ in range(2):
         state = m.new_state(counter_hi=inside_high)
@@ -271,3 +272,25 @@ def text_vocabulary(size: int = 0) -> Vocabulary:
     if size:
         tokens = [*tokens[-size:]]
     return Vocabulary.from_bytes(tokens, [len(tokens) - 1])
+
+
+def json_values() -> Machine:
+    """V = string | integer | [ V (, V)* ], compact: free text, lazy and eager returns, recursion."""
+    m = text()
+    close = next(s for s in range(m.num_states) if m.is_final(s))
+    value, integer, zero, minus = m.new_state(), m.new_state(label=0), m.new_state(label=0), m.new_state()
+    opened, after = m.new_state(), m.new_state()
+    symbol = m.return_symbol([after])
+    digits = {**dict.fromkeys(b"123456789", integer), ord("0"): zero, ord("-"): minus}
+    first = {QUOTE: 0, ord("["): opened, **digits}
+    m.set_edges(value, first)
+    m.set_edges(integer, dict.fromkeys(b"0123456789", integer))
+    m.set_edges(zero, {})
+    m.set_edges(minus, {byte: to for byte, to in digits.items() if byte != ord("-")})
+    calls = {byte: m.action(to, (symbol,)) for byte, to in first.items()}
+    m.set_edges(opened, calls)
+    again = m.new_state()
+    m.set_edges(again, calls)
+    m.set_edges(after, {ord(","): again, ord("]"): close})
+    m.start = value
+    return m

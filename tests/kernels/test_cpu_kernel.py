@@ -11,7 +11,7 @@ import pytest
 
 from stcon.errors import TooLarge
 from stcon.grammar.machine import CONFIG_WORDS, STACK_CAP, Configuration, Machine
-from stcon.kernels import reference
+from stcon.kernels import plain, reference, walk
 from stcon.kernels.cpu import CpuKernel
 from stcon.vocab.vocabulary import Vocabulary
 
@@ -118,6 +118,49 @@ def test_mask_of_text(name: str) -> None:
     stacks = [(), (0,), (0,) * STACK_CAP]
     configs = [Configuration(s, stack, counter) for s in states for stack in stacks for counter in range(7)]
     assert_masks_equal(machine, cases.text_vocabulary(), configs)
+
+
+LONGEST = 7  # characters in the longest plain token of `text_vocabulary`
+
+
+@pytest.mark.parametrize(
+    ("name", "counter", "expected"),
+    [
+        ("unbounded", 0, LONGEST),
+        ("at_most_3", 0, 3),
+        ("at_most_3", 2, 1),
+        ("at_most_3", 3, 0),
+        ("at_most_0", 0, 0),
+        ("from_2_to_5", 1, 4),
+        ("at_least_2", 9, LONGEST),
+        ("untrimmed_inside", 1, 2),
+        ("refused_inside", 0, plain.MIXED),
+        ("two_by_states", 0, LONGEST),
+        ("two_by_states_at_most_4", 0, 4),
+        ("ascii_only", 0, plain.MIXED),
+        ("one_refused", 0, plain.MIXED),
+    ],
+)
+def test_shortcut_is_taken(name: str, counter: int, expected: int) -> None:
+    """The run of plain characters is known exactly where all of them do the same, and nowhere else."""
+    machine = cases.TEXTS[name]()
+    kernel = CpuKernel(machine, cases.text_vocabulary())
+    walk.open_walk(Configuration(0, (), counter).pack(), kernel._frames, kernel._nodes, kernel._seen)
+    assert kernel._plain_run(Configuration(0, (), counter).pack()) == expected
+
+
+def test_plain_tokens_by_length() -> None:
+    """Row n of the table has exactly the plain tokens of at most n characters."""
+    vocabulary = cases.text_vocabulary()
+    table = plain.PlainTokens(vocabulary)
+    assert table.longest == LONGEST == vocabulary.plain_longest
+    for run in range(table.longest + 1):
+        words = table.words[table.row_of_run[run]]
+        for token in range(vocabulary.size):
+            data = vocabulary.token_bytes(token)
+            is_plain = bool(vocabulary.plain_words[token // 32] >> token % 32 & 1)
+            expected = is_plain and len((data or b"").decode()) <= run
+            assert bool(words[token // 32] >> token % 32 & 1) is expected
 
 
 def test_mask_of_text_without_plain_tokens() -> None:
