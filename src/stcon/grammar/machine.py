@@ -231,13 +231,23 @@ class Machine:
         self._delta[state, :] = DEAD
         self._delta[state, self._byte_class] = row
 
-    def set_call_row(self, state: int, callee_start: int, symbol: int) -> None:
-        """Build the row of `state` as a call of the machine that starts at `callee_start`, returning to `symbol`."""
-        source = self.row(callee_start)
+    def set_call_row(self, state: int, callee: int, symbol: int, edges: Mapping[int, int]) -> None:
+        """Build the row of `state` as a call of state `callee`, returning to `symbol`, except for the bytes in `edges`."""
+        for byte in edges:
+            if self._members[self._byte_class[byte]] > 1:
+                self._isolate(byte)
+        source = self.row(callee)
         row = self._delta[state]
         row[:] = DEAD
-        for k in range(self.num_classes):
-            row[k] = self.call(int(source[k]), symbol)
+        called = {edge: self.call(edge, symbol) for edge in set(source.tolist())}
+        row[: self.num_classes] = [called[edge] for edge in source.tolist()]
+        for byte, edge in edges.items():
+            row[self._byte_class[byte]] = edge
+
+    def copy_row(self, state: int, source: int) -> None:
+        """Build the row of `state` as that of `source`."""
+        self.build(source)
+        self._delta[state] = self._delta[source]
 
     def add_dfa(
         self,

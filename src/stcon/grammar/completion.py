@@ -1,0 +1,273 @@
+"""Shortest completions of a fully built machine: a least fixpoint over calls and labels, and a search where that lies.
+
+The fixpoint ignores the counter and the stack cap, so it is exact for machines without bounds and a lower bound
+otherwise; `shortest` tries its text on the machine and, where a bound refuses it, searches configurations with the
+fixpoint as the estimate of what is left.
+
+Source: the paper's Proposition 2 (need⁺), with labels: what a caller needs next depends on how its callee ended. The
+fixpoint is Knuth's generalisation of Dijkstra's algorithm (*A generalization of Dijkstra's algorithm*, 1977).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stcon.errors import TooLarge, Unsatisfiable
+from stcon.grammar.machine import DEAD, Configuration, Machine
+
+MAX_TEXT_BYTES = 1 << 20
+MAX_CONFIGURATIONS = 100_000
+
+_READABLE = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+class Move(NamedTuple):
+    """One edge of a state, with one of the bytes that take it."""
+
+    byte: int
+    target: int
+    symbols: tuple[int, ...]
+
+
+class _Point(NamedTuple):
+    """A state with symbols above the frame in question, the last on top."""
+
+    state: int
+    symbols: tuple[int, ...]
+
+
+class _How(NamedTuple):
+    """How a shortest completion begins: by a byte, or by ending the callee on top with a label; then from a point."""
+
+    byte: int
+    label: int
+    then: _Point
+
+
+class Completions:
+    """For each state and label, the fewest bytes that complete the current callee with that label.
+
+    Args:
+        machine: every row is built first (`Machine.build_all`, within its state budget).
+
+    Cost: time and memory linear in states × distinct edges × labels, times a logarithm.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        machine.build_all()
+        self.machine = machine
+        self._preference = _readable_classes(machine)
+        self._cost: dict[_Point, dict[int, int]] = {}
+        self._how: dict[tuple[_Point, int], _How | None] = {}
+        self._before: dict[_Point, list[tuple[int, int]]] = {}  # point → (state, byte) with an edge to it
+        self._calls: dict[int, set[_Point]] = {}  # callee's state → points with symbols, in that state
+        self._waiting: dict[_Point, list[tuple[_Point, int, int]]] = {}  # → (caller's point, label, bytes so far)
+        self._heap: list[tuple[int, int, _Point, int, _How | None]] = []
+        self._ticket = itertools.count()
+        self._collect()
+        self._settle_all()
+
+    def labels(self, state: int) -> dict[int, int]:
+        """Label → fewest bytes from `state` to the end of its callee with that label; absent where impossible."""
+        return self._cost.get(_Point(state, ()), {})
+
+    def moves(self, state: int) -> Iterator[Move]:
+        """The distinct edges of `state`."""
+        row = self.machine.row(state)[self._preference.classes]
+        edges, first = np.unique(row, return_index=True)
+        for edge, index in zip(edges.tolist(), first.tolist(), strict=True):
+            if edge != DEAD:
+                yield Move(int(self._preference.bytes[index]), *self.machine.decode(edge))
+
+    def needed(self, config: Configuration) -> int | None:
+        """Fewest bytes from `config` to acceptance, bounds ignored; None if there is no way.
+
+        Cost: O(stack · labels).
+        """
+        costs = self.labels(config.state)
+        for symbol in reversed(config.stack):
+            below: dict[int, int] = {}
+            for label, spent in costs.items():
+                for after, more in self.labels(_resumed(self.machine, symbol, label)).items():
+                    below[after] = min(below.get(after, spent + more), spent + more)
+            costs = below
+        return min(costs.values(), default=None)
+
+    def text(self, state: int, label: int) -> bytes:
+        """A shortest completion from `state` with `label`.
+
+        Raises:
+            TooLarge: longer than `MAX_TEXT_BYTES`.
+        """
+        length = self.labels(state)[label]
+        if length > MAX_TEXT_BYTES:
+            raise TooLarge("bytes of the shortest text", given=length, limit=MAX_TEXT_BYTES)
+        text = bytearray()
+        todo = [(_Point(state, ()), label)]
+        while todo:
+            point, label = todo.pop()
+            how = self._how[point, label]
+            if how is None:
+                continue
+            todo.append((how.then, label))
+            if point.symbols:
+                todo.append((_Point(point.state, ()), how.label))
+            else:
+                text.append(how.byte)
+        return bytes(text)
+
+    # ------------------------------------------------------------------------------------------------- the fixpoint
+
+    def _collect(self) -> None:
+        for state in range(self.machine.num_states):
+            for move in self.moves(state):
+                point = _Point(move.target, move.symbols)
+                self._before.setdefault(point, []).append((state, move.byte))
+                self._expect(point)
+            if (label := self.machine.label(state)) >= 0:
+                self._offer(0, _Point(state, ()), label, None)
+
+    def _expect(self, point: _Point) -> None:
+        """Take note of a point with symbols, and of the labels with which its callee can already end."""
+        known = self._calls.setdefault(point.state, set())
+        if not point.symbols or point in known:
+            return
+        known.add(point)
+        for label, spent in list(self.labels(point.state).items()):
+            self._return(point, label, spent)
+
+    def _offer(self, cost: int, point: _Point, label: int, how: _How | None) -> None:
+        if label not in self._cost.get(point, {}):
+            heapq.heappush(self._heap, (cost, next(self._ticket), point, label, how))
+
+    def _settle_all(self) -> None:
+        while self._heap:
+            cost, _, point, label, how = heapq.heappop(self._heap)
+            costs = self._cost.setdefault(point, {})
+            if label in costs:
+                continue
+            costs[label] = cost
+            self._how[point, label] = how
+            for state, byte in self._before.get(point, ()):
+                self._offer(cost + 1, _Point(state, ()), label, _How(byte, -1, point))
+            for caller, ended, spent in self._waiting.get(point, ()):
+                self._offer(spent + cost, caller, label, _How(-1, ended, point))
+            if not point.symbols:
+                for caller in list(self._calls.get(point.state, ())):
+                    self._return(caller, label, cost)
+
+    def _return(self, caller: _Point, label: int, spent: int) -> None:
+        """The callee on top of `caller` can end with `label` after `spent` bytes."""
+        state = _resumed(self.machine, caller.symbols[-1], label)
+        if state == DEAD:
+            return
+        after = _Point(state, caller.symbols[:-1])
+        self._expect(after)
+        self._waiting.setdefault(after, []).append((caller, label, spent))
+        for ended, more in list(self._cost.get(after, {}).items()):
+            self._offer(spent + more, caller, ended, _How(-1, label, after))
+
+
+class _Preference(NamedTuple):
+    """Byte classes, those with a readable byte first, and the byte that stands for each."""
+
+    classes: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+
+
+def shortest(machine: Machine, *, max_configurations: int = MAX_CONFIGURATIONS) -> bytes:
+    """A shortest text that `machine` accepts, with readable bytes where there is a choice.
+
+    Args:
+        machine: built whole on the way.
+        max_configurations: budget of the search where bounds refuse the fixpoint's text.
+
+    Raises:
+        Unsatisfiable: no text is accepted.
+        TooLarge: the search budget, the state budget or `MAX_TEXT_BYTES` is spent.
+    """
+    completions = Completions(machine)
+    labels = completions.labels(machine.start)
+    if not labels:
+        raise Unsatisfiable("no text is accepted")
+    text = completions.text(machine.start, min(labels, key=lambda label: labels[label]))
+    end = machine.run(machine.initial(), text)
+    if end is not None and machine.accepts(end):
+        return text
+    return _search(completions, max_configurations)
+
+
+def _search(completions: Completions, limit: int) -> bytes:
+    """A* over configurations: exact under bounds, because what is left is never overestimated."""
+    machine = completions.machine
+    start = machine.initial()
+    ticket = itertools.count()
+    heap = [(completions.needed(start) or 0, next(ticket), 0, start)]
+    came: dict[Configuration, tuple[Configuration, int] | None] = {start: None}
+    length = {start: 0}
+    done: set[Configuration] = set()
+    while heap:
+        _, _, so_far, config = heapq.heappop(heap)
+        if config in done:
+            continue
+        if machine.accepts(config):
+            return _trace(came, config)
+        done.add(config)
+        if len(done) > limit:
+            raise TooLarge("configurations searched for a shortest text", given=len(done), limit=limit)
+        for byte, after in _steps(completions, config):
+            needed = completions.needed(after)
+            if needed is not None and so_far + 1 < length.get(after, so_far + 2):
+                length[after] = so_far + 1
+                came[after] = (config, byte)
+                heapq.heappush(heap, (so_far + 1 + needed, next(ticket), so_far + 1, after))
+    raise Unsatisfiable("no text is accepted within the stack cap and the length bounds")
+
+
+def _steps(completions: Completions, config: Configuration) -> Iterator[tuple[int, Configuration]]:
+    """Every configuration one byte after `config`, each with one byte that leads there."""
+    machine = completions.machine
+    classes, representatives = completions._preference
+    state, stack = config.state, list(config.stack)
+    edges, origin = np.full(len(classes), DEAD), np.zeros(len(classes), np.int64)
+    for depth in range(len(stack) + 1):
+        row = machine.row(state)[classes]
+        origin[edges == DEAD] = depth
+        edges = np.where(edges == DEAD, row, edges)
+        if machine.label(state) < 0 or not stack:
+            break
+        state = _resumed(machine, stack.pop(), machine.label(state))
+        if state == DEAD:
+            break
+    _, first = np.unique(np.stack([edges, origin]), axis=1, return_index=True)
+    for index in first.tolist():
+        after = machine.step(config, int(representatives[index])) if edges[index] != DEAD else None
+        if after is not None:
+            yield int(representatives[index]), after
+
+
+def _trace(came: dict[Configuration, tuple[Configuration, int] | None], config: Configuration) -> bytes:
+    text = bytearray()
+    while (step := came[config]) is not None:
+        config, byte = step
+        text.append(byte)
+    return bytes(reversed(text))
+
+
+def _resumed(machine: Machine, symbol: int, label: int) -> int:
+    """Where `symbol` continues after `label`; `DEAD` too where its list is shorter (`check` reports that)."""
+    targets = machine.resume_targets(symbol)
+    return targets[label] if label < len(targets) else DEAD
+
+
+def _readable_classes(machine: Machine) -> _Preference:
+    order = np.array([*_READABLE, *sorted(set(range(256)) - set(_READABLE), key=lambda b: (not 32 <= b < 127, b))])
+    classes, first = np.unique(machine.byte_class[order], return_index=True)
+    ranked = np.argsort(first)
+    return _Preference(classes[ranked].astype(np.int64), order[first[ranked]])

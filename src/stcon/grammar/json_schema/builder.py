@@ -1,0 +1,240 @@
+"""From formulas to the control machine, state by state and on demand.
+
+A *value machine* V(φ_1 … φ_L) reads one JSON value and accepts with the label l of the condition φ_l that the value
+satisfies; the conditions exclude each other, and a value that satisfies none is refused on the way. Containers call the
+value machines of their items and continue by label. Everything is memoised by the conditions, so recursive schemas
+close into calls by themselves, and equal schemas share their states.
+
+States come in two kinds. *Event states* stand between tokens of JSON (an object before a key, an array after an item)
+and carry residual formulas; they are numbered when first mentioned, and their rows are built when first read. *Scalar
+blocks* (strings, numbers) are whole automata appended at once.
+
+Source: DESIGN §3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from stcon.errors import Unsatisfiable
+from stcon.grammar.json_schema import numbers
+from stcon.grammar.json_schema.arrays import ArrayBuilder
+from stcon.grammar.json_schema.atoms import JsonType
+from stcon.grammar.json_schema.formula import Formula
+from stcon.grammar.json_schema.objects import ObjectBuilder
+from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, Row, branches
+from stcon.grammar.json_schema.satisfy import Satisfiability, Vector
+from stcon.grammar.json_schema.strings import Block, Escapes, Words, with_entry
+from stcon.grammar.machine import COUNT, DEFAULT_MAX_STATES, RESET, Machine
+
+Whitespace = Literal["compact", "json", "flexible"]
+KeyOrder = Literal["schema", "any"]
+
+MAX_WHITESPACE = 64
+_SPACES = b" \n\r\t"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How documents are spelled and read.
+
+    Attributes:
+        whitespace: "compact" (none), "json" (one space after ``,`` and ``:``), or "flexible" (up to `max_whitespace`
+            characters wherever JSON allows whitespace, before the end).
+        key_order: "schema", or "any" (any order without repeats).
+        escapes: "minimal", or "any" (every character may be written \\uXXXX, and / as \\/).
+        closed: an object that lists properties and says nothing of others takes none.
+        max_whitespace: the longest run in flexible whitespace.
+        max_states: state budget of the machine.
+    """
+
+    whitespace: Whitespace = "compact"
+    key_order: KeyOrder = "schema"
+    escapes: Escapes = "minimal"
+    closed: bool = True
+    max_whitespace: int = MAX_WHITESPACE
+    max_states: int = DEFAULT_MAX_STATES
+
+
+class MachineBuilder:
+    """Builds the machine of one compilation, lazily.
+
+    Args:
+        satisfiability: answers about the compilation's formulas.
+        options: spelling and reading.
+    """
+
+    def __init__(self, satisfiability: Satisfiability, options: Options) -> None:
+        self.sat = satisfiability
+        self.formulas = satisfiability.formulas
+        self.expander = satisfiability.expander
+        self.options = options
+        self.machine = Machine(max_states=options.max_states, row_builder=self._build_row)
+        self.objects = ObjectBuilder(self)
+        self.arrays = ArrayBuilder(self)
+        self._events: dict[Hashable, int] = {}
+        self._rows: dict[int, Callable[[], Row]] = {}
+        self._gaps: set[int] = set()
+        self._starts: dict[Vector, int] = {}
+        self._start_edges: dict[Vector, Edges] = {}
+        self._number_edges: dict[Vector, Edges] = {}
+        self._string_entries: dict[tuple[Vector, bool], int] = {}
+        self._accepts: dict[int, int] = {}
+
+    def build(self, root: Formula) -> Machine:
+        """The machine whose texts are the JSON values that satisfy the value formula `root`.
+
+        Raises:
+            Unsatisfiable: there are none.
+        """
+        if not self.sat.value(root):
+            raise Unsatisfiable("no JSON value satisfies the schema", pointer="", advice="look for parts that exclude each other")
+        conditions = (root,)
+        self.machine.start = self.event(("root", conditions), lambda: self.start_edges(conditions))
+        return self.machine
+
+    # ------------------------------------------------------------------------------------------------- states
+
+    def event(self, key: Hashable, edges: Callable[[], Row], *, gap: bool = True) -> int:
+        """The event state named `key`; `edges` gives its row when first read.
+
+        Args:
+            gap: whether whitespace may stand here, where it is flexible.
+        """
+        state = self._events.get(key)
+        if state is None:
+            flexible = gap and self.options.whitespace == "flexible"
+            state = self._events[key] = self.machine.new_state(effect=RESET if flexible else 0)
+            self._rows[state] = edges
+            if flexible:
+                self._gaps.add(state)
+        return state
+
+    def accept(self, label: int) -> int:
+        """The state in which a value has ended with `label`."""
+        state = self._accepts.get(label)
+        if state is None:
+            state = self._accepts[label] = self.machine.new_state(label=label, final=True)
+        return state
+
+    def after(self, byte: int, target: int) -> int:
+        """The state to enter on a separator `byte` so as to arrive at `target`, past the space that may belong there."""
+        if self.options.whitespace != "json" or byte not in b",:":
+            return target
+        return self.event(("space", target), lambda: {0x20: target}, gap=False)
+
+    def called(self, conditions: Vector, symbol: int) -> Edges:
+        """The row of a state at which the value machine of `conditions` is called, returning to `symbol`."""
+        return {byte: self.machine.call(edge, symbol) for byte, edge in self.start_edges(conditions).items()}
+
+    def trie(self, entries: Entries, depth: int = 0) -> int:
+        """The state after `depth` bytes of `entries` (sorted (text, target) pairs; no text is a prefix of another)."""
+        return self.event(("trie", entries, depth), lambda: self._branches(entries, depth), gap=False)
+
+    def _branches(self, entries: Entries, depth: int) -> Edges:
+        return {byte: self._branch(group, depth + 1) for byte, group in branches(entries, depth).items()}
+
+    def _branch(self, entries: Entries, depth: int) -> int:
+        text, target = entries[0]
+        return target if len(text) == depth else self.trie(entries, depth)
+
+    def _build_row(self, state: int) -> None:
+        row = self._rows[state]()
+        if isinstance(row, CallRow):
+            self.machine.set_call_row(state, row.callee, row.symbol, row.edges)
+        elif state in self._gaps:
+            run = self.machine.new_state(effect=COUNT, counter_hi=self.options.max_whitespace)
+            edges = {**dict.fromkeys(_SPACES, run), **row}
+            self.machine.set_edges(run, edges)
+            self.machine.set_edges(state, edges)
+        else:
+            self.machine.set_edges(state, row)
+        del self._rows[state]
+
+    # ------------------------------------------------------------------------------------------------- values
+
+    def start_edges(self, conditions: Vector) -> Edges:
+        """The first row of the value machine of `conditions`."""
+        edges = self._start_edges.get(conditions)
+        if edges is None:
+            edges = {}
+            self._scalars(conditions, edges)
+            vector = self.local(conditions, "object")
+            if any(formula is not self.formulas.false for formula in vector):
+                edges[0x7B] = self.objects.start(conditions, vector)
+            vector = self.local(conditions, "array")
+            if any(formula is not self.formulas.false for formula in vector):
+                edges[0x5B] = self.arrays.start(vector)
+            self._start_edges[conditions] = edges
+        return edges
+
+    def local(self, conditions: Vector, kind: JsonType) -> Vector:
+        """The conditions as formulas over one type's atoms, false where no value of the type satisfies them."""
+        return tuple(self._local(condition, kind) for condition in conditions)
+
+    def _local(self, condition: Formula, kind: JsonType) -> Formula:
+        formula = self.expander.expand(condition, kind)
+        if kind == "array":
+            formula = self.arrays.normal(formula)
+        if not self.sat.of_type(kind, formula):
+            return self.formulas.false
+        if kind == "object" and self.options.closed:
+            return self.objects.closed(condition, formula)
+        return formula
+
+    def _scalars(self, conditions: Vector, edges: Edges) -> None:
+        f = self.formulas
+        true = f.atom(("true",))
+        for text, formulas in (
+            (b"null", self.local(conditions, "null")),
+            (b"true", tuple(f.replace(part, {true: f.true}) for part in self.local(conditions, "boolean"))),
+            (b"false", tuple(f.replace(part, {true: f.false}) for part in self.local(conditions, "boolean"))),
+        ):
+            label = next((i for i, formula in enumerate(formulas) if formula is f.true), None)
+            if label is not None:
+                edges[text[0]] = self.trie(((text[1:], self.accept(label)),))
+        vector = self.local(conditions, "number")
+        if any(formula is not f.false for formula in vector):
+            edges.update(self._number(vector))
+        vector = self.local(conditions, "string")
+        if any(formula is not f.false for formula in vector):
+            edges[0x22] = self.string(vector)
+
+    def _number(self, vector: Vector) -> Edges:
+        edges = self._number_edges.get(vector)
+        if edges is None:
+            dfa = numbers.number_language(vector)
+            assert dfa is not None, "a satisfiable number formula without numbers"
+            base = self.machine.add_dfa(dfa)
+            row = dfa.delta[dfa.start, dfa.byte_class]
+            edges = self._number_edges[vector] = {int(b): base + int(row[b]) for b in np.flatnonzero(row >= 0)}
+        return edges
+
+    def string(self, vector: Vector, *, counter: bool = True) -> int:
+        """The state after a string's opening quote."""
+        key = (vector, counter)
+        state = self._string_entries.get(key)
+        if state is None:
+            language = self.sat.strings.language(vector, counter=counter)
+            state = self._words(language) if isinstance(language, Words) else self._block(language)
+            self._string_entries[key] = state
+        return state
+
+    def _words(self, words: Words) -> int:
+        return self.trie(tuple((text, self.accept(label)) for text, label in words.texts))
+
+    def _block(self, block: Block) -> int:
+        base = self.machine.add_dfa(
+            block.dfa, effects=block.effects, counter_lo=block.counter_lo, counter_hi=block.counter_hi
+        )
+        start = base + block.dfa.start
+        if block.counter_hi is None:
+            return start
+        effect, high = with_entry(block)
+        entry = self.machine.new_state(effect=effect, counter_hi=high)
+        self.machine.copy_row(entry, start)
+        return entry

@@ -1,0 +1,102 @@
+"""`compile_json_schema`: a JSON Schema to a `Grammar`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+from stcon.errors import InvalidOption, InvalidSchema, TooLarge
+from stcon.grammar.grammar import Grammar
+from stcon.grammar.json_schema.builder import MAX_WHITESPACE, KeyOrder, MachineBuilder, Options, Whitespace
+from stcon.grammar.json_schema.check import check_reachable
+from stcon.grammar.json_schema.formats import FORMATS
+from stcon.grammar.json_schema.formula import Formulas
+from stcon.grammar.json_schema.keywords import Expander
+from stcon.grammar.json_schema.residual import Residuals
+from stcon.grammar.json_schema.satisfy import Satisfiability
+from stcon.grammar.json_schema.schema import Schemas, check_depth
+from stcon.grammar.json_schema.strings import Escapes, StringLanguages
+from stcon.grammar.machine import DEFAULT_MAX_STATES
+
+
+def compile_json_schema(
+    schema: str | bytes | bool | Mapping[str, Any],
+    *,
+    whitespace: Whitespace = "compact",
+    key_order: KeyOrder = "schema",
+    closed: bool = True,
+    escapes: Escapes = "minimal",
+    format: Literal["assert", "annotation"] = "assert",
+    documents: Mapping[str, Any] | None = None,
+    max_whitespace: int = MAX_WHITESPACE,
+    max_states: int = DEFAULT_MAX_STATES,
+) -> Grammar:
+    """Compile a JSON Schema (2020-12, and older drafts by ``$schema`` or by shape) to a grammar.
+
+    Every keyword that constrains is enforced exactly or refused. Texts that spell a valid value otherwise than the
+    options say may be refused (docs/departures.md); an invalid value is never accepted.
+
+    Args:
+        schema: the schema, as text or parsed. Text keeps numbers exact; parsed floats mean their shortest spelling.
+        whitespace: "compact" ``{"a":1}``, "json" ``{"a": 1}``, or "flexible" (bounded, wherever JSON allows it).
+        key_order: "schema" (the order of ``properties``; then other names in any order), or "any".
+        closed: an object that lists ``properties`` and says nothing of other names takes none. Narrower than the
+            schema, never wider; leave it off to check documents.
+        escapes: "minimal", or "any": every character may also be written ``\\uXXXX``.
+        format: whether known formats are enforced; unknown ones never are.
+        documents: URI → schema, for references to other documents. Nothing is fetched.
+        max_whitespace: the longest run of flexible whitespace.
+        max_states: state budget of the machine.
+
+    Raises:
+        InvalidSchema, InvalidPattern, Unsupported, Unsatisfiable, TooLarge: with the JSON pointer of the place.
+
+    Cost: the schema is looked at once; states are built when first read.
+    """
+    _require(whitespace in ("compact", "json", "flexible"), "whitespace", whitespace, "compact, json or flexible")
+    _require(key_order in ("schema", "any"), "key_order", key_order, "schema or any")
+    _require(escapes in ("minimal", "any"), "escapes", escapes, "minimal or any")
+    _require(format in ("assert", "annotation"), "format", format, "assert or annotation")
+    options = Options(whitespace, key_order, escapes, closed, max_whitespace, max_states)
+    contents = _parse(schema)
+    try:
+        check_depth(contents)
+        schemas = Schemas(contents, documents)
+        formulas = Formulas()
+        expander = Expander(formulas, schemas, frozenset(FORMATS) if format == "assert" else frozenset())
+        sat = Satisfiability(Residuals(expander), StringLanguages(formulas, escapes))
+        check_reachable(sat, schemas.root)
+        machine = MachineBuilder(sat, options).build(expander.schema(schemas.root))
+    except RecursionError:
+        raise TooLarge("nesting of the schema", given=1000, limit=200, advice="flatten it") from None
+    return Grammar(machine, kind="json", source=contents)
+
+
+def _parse(schema: str | bytes | bool | Mapping[str, Any]) -> Any:
+    if isinstance(schema, (str, bytes)):
+        try:
+            return json.loads(schema, parse_float=Decimal, parse_constant=_no_constant)
+        except json.JSONDecodeError as error:
+            raise InvalidSchema(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+        except UnicodeDecodeError as error:
+            raise InvalidSchema(f"not UTF-8: {error.reason} at byte {error.start}") from None
+        except RecursionError:
+            raise TooLarge("nesting of the schema", given=1000, limit=400, pointer="") from None
+        except ValueError as error:
+            raise InvalidSchema(f"not JSON: {error}") from None
+    if isinstance(schema, (bool, dict)):
+        return schema
+    if isinstance(schema, Mapping):
+        return dict(schema)
+    raise InvalidSchema(f"expected a schema (an object or a boolean), got {type(schema).__name__}", pointer="")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _require(condition: bool, option: str, given: object, expected: str) -> None:
+    if not condition:
+        raise InvalidOption(f"{option} must be {expected}, not {given!r}")

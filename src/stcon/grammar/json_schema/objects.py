@@ -1,0 +1,205 @@
+"""Object states: which names may come next, which outcomes of their values can still do, and how names are spelled.
+
+In the order of the schema a name is taken or passed over, and what was passed over stays forbidden; in any order the
+state holds the names still to come. Undeclared names are read by an automaton over strings that runs beside the trie of
+declared names, so that a declared name is never spelled as an undeclared one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stcon.grammar.json_schema.evaluated import closed_reading, declared_names
+from stcon.grammar.json_schema.formula import Formula
+from stcon.grammar.json_schema.residual import Names
+from stcon.grammar.json_schema.satisfy import NameClass, Vector
+from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, branches
+from stcon.grammar.json_schema.strings import Block, Strings, Words, spell
+from stcon.grammar.machine import DEAD
+
+if TYPE_CHECKING:
+    from stcon.grammar.json_schema.builder import MachineBuilder
+
+
+class ObjectBuilder:
+    """The object part of a `MachineBuilder`."""
+
+    def __init__(self, builder: MachineBuilder) -> None:
+        self.builder = builder
+        self.machine = builder.machine
+        self.sat = builder.sat
+        self.residuals = builder.sat.residuals
+        self.formulas = builder.formulas
+        self._roots: dict[tuple[Vector, Names], int | None] = {}
+        self._closed: dict[tuple[Formula, Formula], Formula] = {}
+
+    def start(self, conditions: Vector, vector: Vector) -> int:
+        """The state after ``{``."""
+        declared = declared_names(self.builder.expander, conditions)
+        mentioned = [name for formula in vector for name in self.sat.undeclared(formula).declared]
+        declared = tuple(dict.fromkeys([*declared, *mentioned]))
+        names = Names(declared, declared, any_order=self.builder.options.key_order == "any")
+        return self.builder.event(
+            ("object", vector, names), lambda: {**self._close(vector), **self._quote(vector, names)}
+        )
+
+    def closed(self, condition: Formula, formula: Formula) -> Formula:
+        """`formula` with the closed reading of `condition`, unless that leaves no object."""
+        key = (condition, formula)
+        done = self._closed.get(key)
+        if done is None:
+            narrowed = self.formulas.and_([formula, closed_reading(self.builder.expander, condition)])
+            done = self._closed[key] = narrowed if self.sat.of_type("object", narrowed) else formula
+        return done
+
+    def _after_value(self, vector: Vector, names: Names) -> int:
+        return self.builder.event(
+            ("value", vector, names), lambda: {**self._close(vector), **self._comma(vector, names)}
+        )
+
+    def _close(self, vector: Vector) -> Edges:
+        for label, formula in enumerate(vector):
+            if formula is not self.formulas.false and self.residuals.end_object(formula):
+                return {0x7D: self.builder.accept(label)}
+        return {}
+
+    def _comma(self, vector: Vector, names: Names) -> Edges:
+        if not self._quote(vector, names):
+            return {}
+        key = self.builder.event(("key", vector, names), lambda: self._quote(vector, names))
+        return {0x2C: self.builder.after(0x2C, key)}
+
+    def _quote(self, vector: Vector, names: Names) -> Edges:
+        root = self._root(vector, names)
+        return {} if root is None else {0x22: root}
+
+    def _root(self, vector: Vector, names: Names) -> int | None:
+        """The state after a name's opening quote; None if no name can come."""
+        key = (vector, names)
+        if key not in self._roots:
+            self._roots[key] = self._build_root(vector, names)
+        return self._roots[key]
+
+    # ------------------------------------------------------------------------------------------------- which names
+
+    def _build_root(self, vector: Vector, names: Names) -> int | None:
+        targets, current = self._declared(vector, names)
+        others = names if names.any_order else names.none()
+        classes = []
+        for group in self.sat.other_names(current, names):
+            target = self._value_of(group.after, others)
+            if target is not None:
+                classes.append((group, target))
+        if not targets and not classes:
+            return None
+        return self._spellings(targets, classes, names)
+
+    def _declared(self, vector: Vector, names: Names) -> tuple[dict[str, int], Vector]:
+        """The declared names that may come, with the state after each; and the vector once all are passed over."""
+        targets = {}
+        current = vector
+        for index, name in enumerate(names.remaining):
+            taken = tuple(self.residuals.take(formula, name) for formula in current)
+            target = self._value_of(taken, names.after(index))
+            if target is not None:
+                targets[name] = target
+            if not names.any_order:
+                current = self._possible(tuple(self.residuals.skip(f, name) for f in current), names.after(index))
+                if self._dead(current):
+                    break
+        return targets, current
+
+    def _value_of(self, vector: Vector, names: Names) -> int | None:
+        """The state after a name, before its colon; None if no value of it leaves anything possible."""
+        by_rest: dict[Vector, list[Formula]] = {}
+        for decision in self.sat.decide(vector):
+            rest = self._possible(decision.rest, names)
+            if not self._dead(rest):
+                by_rest.setdefault(rest, []).append(decision.condition)
+        if not by_rest:
+            return None
+        conditions = tuple(self.formulas.or_(parts) for parts in by_rest.values())
+        symbol = self.machine.return_symbol([self._after_value(rest, names) for rest in by_rest])
+        return self.builder.event(("colon", conditions, symbol), lambda: self._colon(conditions, symbol))
+
+    def _colon(self, conditions: Vector, symbol: int) -> Edges:
+        value = self.builder.event(("call", conditions, symbol), lambda: self.builder.called(conditions, symbol))
+        return {0x3A: self.builder.after(0x3A, value)}
+
+    def _possible(self, vector: Vector, names: Names) -> Vector:
+        return tuple(f if self.sat.object(f, names) else self.formulas.false for f in vector)
+
+    def _dead(self, vector: Vector) -> bool:
+        return all(formula is self.formulas.false for formula in vector)
+
+    # ------------------------------------------------------------------------------------------------- spelling names
+
+    def _spellings(self, targets: dict[str, int], classes: list[tuple[NameClass, int]], names: Names) -> int | None:
+        """The state after the opening quote of a name: declared ones by a trie, others by a string automaton."""
+        if self.builder.options.escapes == "any":
+            return self._any_spelling(targets, classes)
+        entries = {text: target for name, target in targets.items() if (text := spell(name)) is not None}
+        if not classes:
+            return self.builder.trie(tuple(sorted(entries.items()))) if entries else None
+        vector, language = self._others(tuple(group.names for group, _ in classes), names.declared)
+        if isinstance(language, Words):
+            entries.update({text: classes[label][1] for text, label in language.texts})
+            return self.builder.trie(tuple(sorted(entries.items()))) if entries else None
+        for name in names.declared:
+            text = spell(name)
+            if text is not None:
+                entries.setdefault(text, DEAD)
+        symbol = self.machine.return_symbol([target for _, target in classes])
+        others = self.builder.string(vector, counter=False)
+        return self._name(tuple(sorted(entries.items())), 0, others, symbol)
+
+    def _others(self, vector: Vector, declared: tuple[str, ...]) -> tuple[Vector, Strings]:
+        """The automaton for undeclared names.
+
+        The trie beside it takes the declared names out, so it need not exclude them itself, as long as from each of
+        its states infinitely many names go on: then no state is left without a way on.
+        """
+        f = self.formulas
+        taken = frozenset(declared)
+        if not any(b"\\u" in (spell(name) or b"") for name in declared):  # \u001f has two spellings
+            known = {
+                atom: f.false
+                for names in vector
+                for atom in names.atoms
+                if atom.atom[0] == "strings" and atom.atom[1] <= taken  # type: ignore[index, operator]
+            }
+            relaxed = tuple(f.replace(names, known) for names in vector)
+            language = self.sat.strings.language(relaxed, counter=False)
+            if isinstance(language, Block) and bool((language.infinite | (language.dfa.labels >= 0)).all()):
+                return relaxed, language
+        return vector, self.sat.strings.language(vector, counter=False)
+
+    def _any_spelling(self, targets: dict[str, int], classes: list[tuple[NameClass, int]]) -> int:
+        """All names by one automaton: any character may be escaped."""
+        f = self.formulas
+        vector = (*(f.atom(("strings", frozenset({name}))) for name in targets), *(group.names for group, _ in classes))
+        symbol = self.machine.return_symbol([*targets.values(), *(target for _, target in classes)])
+        start = self.builder.string(vector, counter=False)
+        return self.builder.event(("names", start, symbol), lambda: CallRow(start, symbol, {}), gap=False)
+
+    def _name(self, entries: Entries, depth: int, others: int, symbol: int) -> int:
+        """The state inside a name that may still become one of `entries` or one that the automaton `others` accepts."""
+        return self.builder.event(
+            ("name", entries, depth, others, symbol),
+            lambda: self._name_row(entries, depth, others, symbol),
+            gap=False,
+        )
+
+    def _name_row(self, entries: Entries, depth: int, others: int, symbol: int) -> CallRow:
+        edges: Edges = {}
+        for byte, group in branches(entries, depth).items():
+            text, target = group[0]
+            other = self.machine.edge(others, byte)
+            if len(text) == depth + 1:
+                edges[byte] = target
+            elif other != DEAD:
+                edges[byte] = self._name(group, depth + 1, other, symbol)
+            else:
+                live = tuple(entry for entry in group if entry[1] != DEAD)
+                edges[byte] = self.builder.trie(live, depth + 1) if live else DEAD
+        return CallRow(others, symbol, edges)

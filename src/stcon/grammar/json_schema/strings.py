@@ -1,0 +1,318 @@
+"""String machines: from a vector of string formulas to a labelled byte automaton.
+
+A vector (f_1 … f_L) over string atoms, at most one of them true of any string, becomes a deterministic automaton that
+reads a JSON string's text after its opening quote and accepts, at the closing quote, with label l iff f_l holds. The
+product of the atoms' complete DFAs is taken over code points and only then spelled as JSON text, so lengths count code
+points however they are spelled.
+
+Length bounds are not states where one interval bounds the whole: the machine's counter register counts code points,
+and a state may be entered only while what was read and the fewest characters still needed stay within the maximum.
+
+Source: DESIGN §3; JSON Schema validation 6.3 (lengths are counts of Unicode code points, RFC 8259).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stcon.automata import (
+    ByteDfa,
+    CharDfa,
+    compile_pattern,
+    encode_json_string,
+    everything,
+    length_between,
+    literals,
+    product,
+)
+from stcon.grammar.json_schema.formula import Formula, Formulas
+from stcon.grammar.machine import COUNT, RESET, UNBOUNDED
+
+Escapes = Literal["minimal", "any"]
+
+MAX_PRODUCT_STATES = 50_000
+FAR = UNBOUNDED // 2
+
+
+@dataclass(frozen=True)
+class Words:
+    """Finitely many strings: (JSON text after the opening quote, label), sorted by text."""
+
+    texts: tuple[tuple[bytes, int], ...]
+
+    @property
+    def labels(self) -> frozenset[int]:
+        """The labels that some string has."""
+        return frozenset(label for _, label in self.texts)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A byte automaton with bounds on the counter of code points, ready for `Machine.add_dfa`.
+
+    Attributes:
+        dfa: reads from after the opening quote through the closing one.
+        effects, counter_lo, counter_hi: per state, None without length bounds.
+        infinite: bool[Q], whether infinitely many texts are accepted from the state.
+    """
+
+    dfa: ByteDfa
+    effects: NDArray[np.uint8] | None
+    counter_lo: NDArray[np.int32] | None
+    counter_hi: NDArray[np.int32] | None
+    infinite: NDArray[np.bool_]
+
+    @property
+    def labels(self) -> frozenset[int]:
+        """The labels that some string has."""
+        return frozenset(int(label) for label in np.unique(self.dfa.labels) if label >= 0)
+
+
+EMPTY = Words(())
+Strings = Words | Block
+
+
+class StringLanguages:
+    """String machines of one compilation; what depends on the atoms' text alone is cached across compilations."""
+
+    def __init__(self, formulas: Formulas, escapes: Escapes) -> None:
+        self._formulas = formulas
+        self._escapes = escapes
+        self._done: dict[tuple[tuple[Formula, ...], bool], Strings] = {}
+
+    def language(self, vector: tuple[Formula, ...], *, counter: bool = True) -> Strings:
+        """The strings of each label.
+
+        Args:
+            vector: string formulas, at most one true of any string.
+            counter: whether the counter register may hold length bounds; otherwise they become states.
+
+        Raises:
+            TooLarge: the product of the atoms passes its budget.
+        """
+        key = (vector, counter)
+        done = self._done.get(key)
+        if done is None:
+            words = self._words(vector)
+            done = self._done[key] = self._block(vector, counter) if words is None else words
+        return done
+
+    def satisfiable(self, formula: Formula) -> bool:
+        """Whether some string satisfies `formula`."""
+        if formula.kind == "atom" and formula.atom[0] in ("minlen", "maxlen"):  # type: ignore[index]
+            return True
+        return formula is self._formulas.true or bool(self.language((formula,)).labels)
+
+    def _words(self, vector: tuple[Formula, ...]) -> Words | None:
+        """The language as a list, if outside the strings that the formulas name nothing is accepted."""
+        f = self._formulas
+        named = {atom for formula in vector for atom in formula.atoms if atom.atom[0] == "strings"}  # type: ignore[index]
+        none = dict.fromkeys(named, f.false)
+        if not named or self._escapes == "any" or any(f.replace(part, none) is not f.false for part in vector):
+            return None
+        texts = {}
+        for word in sorted({word for atom in named for word in atom.atom[1]}):  # type: ignore[index]
+            label = self._label(vector, word)
+            spelled = spell(word)
+            if label >= 0 and spelled is not None:
+                texts[spelled] = label
+        return Words(tuple(sorted(texts.items())))
+
+    def _label(self, vector: tuple[Formula, ...], word: str) -> int:
+        from stcon.grammar.json_schema.instances import string_truth
+
+        for label, formula in enumerate(vector):
+            if self._formulas.evaluate(formula, lambda atom: string_truth(atom.atom, word)):  # type: ignore[arg-type]
+                return label
+        return -1
+
+    def _block(self, vector: tuple[Formula, ...], counter: bool) -> Strings:
+        low, high = 0, None
+        shape: tuple[Any, ...] = tuple(_shape(formula) for formula in vector)
+        if len(vector) == 1 and counter:
+            low, high, rest = _interval(vector[0])
+            shape = (_shape(rest[0]),) if len(rest) == 1 else (("and", frozenset(map(_shape, rest))),)
+        block = _bounded_block(shape, low, high, self._escapes)
+        return EMPTY if block is None else block
+
+
+def spell(word: str) -> bytes | None:
+    """The JSON text of `word` with minimal escapes, after the opening quote; None for lone surrogates."""
+    try:
+        return json.dumps(word, ensure_ascii=False)[1:].encode()
+    except UnicodeEncodeError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def atom_dfa(atom: tuple[Any, ...]) -> CharDfa:
+    """The complete DFA of one string atom. Cost: cached by the atom's text."""
+    match atom:
+        case ("pattern", text):
+            return compile_pattern(text, search=True)
+        case ("format", name):
+            from stcon.grammar.json_schema.formats import format_dfa
+
+            dfa = format_dfa(name)
+            assert dfa is not None, name
+            return dfa
+        case ("strings", values):
+            return literals(sorted(values))
+        case ("minlen", count):
+            return length_between(count, None)
+        case ("maxlen", count):
+            return length_between(0, count)
+    raise AssertionError(atom)
+
+
+def _shape(formula: Formula) -> Hashable:
+    """A formula over string atoms as a value that means the same in every compilation."""
+    if formula.kind == "atom":
+        return formula.atom
+    parts = (_shape(part) for part in formula.parts)
+    return (formula.kind, frozenset(parts)) if formula.kind != "one" else (formula.kind, tuple(parts))
+
+
+def _evaluate(shape: Any, truth: dict[Hashable, bool]) -> bool:
+    if shape in truth:
+        return truth[shape]
+    kind, parts = shape
+    match kind:
+        case "true":
+            return True
+        case "false":
+            return False
+        case "not":
+            return not any(_evaluate(part, truth) for part in parts)
+        case "and":
+            return all(_evaluate(part, truth) for part in parts)
+        case "or":
+            return any(_evaluate(part, truth) for part in parts)
+    return sum(_evaluate(part, truth) for part in parts) == 1
+
+
+def _atoms(shape: Any, into: dict[Hashable, None]) -> None:
+    kind, inner = shape[0], shape[1]
+    if kind in ("not", "and", "or", "one", "true", "false"):
+        for part in inner:
+            _atoms(part, into)
+    else:
+        into[shape] = None
+
+
+def _interval(formula: Formula) -> tuple[int, int | None, tuple[Formula, ...]]:
+    """The length bounds among the conjuncts of `formula`, and the other conjuncts."""
+    parts = formula.parts if formula.kind == "and" else (formula,)
+    low, high = 0, None
+    rest = []
+    for part in parts:
+        positive = part.kind == "atom"
+        atom: Any = part.atom if positive else part.parts[0].atom if part.kind == "not" else None
+        match (positive, atom):
+            case (True, ("minlen", count)):
+                low = max(low, count)
+            case (False, ("maxlen", count)):
+                low = max(low, count + 1)
+            case (True, ("maxlen", count)):
+                high = count if high is None else min(high, count)
+            case (False, ("minlen", count)):
+                high = count - 1 if high is None else min(high, count - 1)
+            case _:
+                rest.append(part)
+    return low, high, tuple(rest)
+
+
+@lru_cache(maxsize=4096)
+def _characters(shape: tuple[Any, ...]) -> CharDfa:
+    """The product of the atoms of a vector of shapes, labelled by the shape that holds."""
+    atoms: dict[Hashable, None] = {}
+    for part in shape:
+        _atoms(part, atoms)
+    order = list(atoms)
+
+    def label(labels: tuple[int, ...]) -> int:
+        truth = {atom: accepted >= 0 for atom, accepted in zip(order, labels, strict=True)}
+        return next((i for i, part in enumerate(shape) if _evaluate(part, truth)), -1)
+
+    if not order:
+        return everything() if label(()) == 0 else product([everything()], lambda _: label(()))
+    if len(order) == 1 and len(shape) == 1 and label((0,)) == 0 and label((-1,)) == -1:
+        return atom_dfa(order[0])  # type: ignore[arg-type]
+    return product([atom_dfa(atom) for atom in order], label, max_states=MAX_PRODUCT_STATES)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=4096)
+def _bounded_block(shape: tuple[Any, ...], low: int, high: int | None, escapes: Escapes) -> Block | None:
+    """The byte automaton of a vector of shapes within length bounds; None if no string is left."""
+    characters = _characters(shape)
+    plain = bool((characters.labels >= 0).all())
+    if low > 0 and not plain:
+        characters = product([characters, length_between(low, None)], _both, max_states=MAX_PRODUCT_STATES)
+        low = 0
+    if high is not None and high < low or not (characters.labels >= 0).any():
+        return None
+    dfa = encode_json_string(characters, escapes=escapes)
+    if dfa.num_states == 0 or not (dfa.labels >= 0).any():
+        return None
+    infinite = _infinite(dfa)
+    if low == 0 and high is None:
+        return Block(dfa, None, None, None, infinite)
+    return _with_counter(dfa, low, high, infinite)
+
+
+def _both(labels: tuple[int, ...]) -> int:
+    return labels[0] if labels[1] >= 0 else -1
+
+
+def _with_counter(dfa: ByteDfa, low: int, high: int | None, infinite: NDArray[np.bool_]) -> Block | None:
+    """Bounds on the number of code points: states count when they complete one."""
+    final = dfa.labels >= 0
+    counts = dfa.boundary & ~final
+    needed = _fewest_characters(dfa, counts)
+    effects = np.where(counts, COUNT, 0).astype(np.uint8)
+    lo = np.where(final, low, 0).astype(np.int32)
+    hi = np.full(dfa.num_states, UNBOUNDED, np.int32)
+    if high is not None:
+        if needed[dfa.start] > high:
+            return None
+        hi = np.where(final, UNBOUNDED, high - needed).astype(np.int32)
+        infinite = np.zeros_like(infinite)
+    return Block(dfa, effects, lo, hi, infinite)
+
+
+def _fewest_characters(dfa: ByteDfa, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Per state, the fewest code points still to complete before an accepting state."""
+    targets = dfa.delta
+    safe = np.where(targets < 0, 0, targets)
+    weight = np.where(targets < 0, FAR, counts[safe].astype(np.int64))
+    needed = np.where(dfa.labels >= 0, 0, FAR).astype(np.int64)
+    while True:
+        improved = np.minimum(needed, np.minimum(weight + needed[safe], FAR).min(axis=1, initial=FAR))
+        if np.array_equal(improved, needed):
+            return needed
+        needed = improved
+
+
+def _infinite(dfa: ByteDfa) -> NDArray[np.bool_]:
+    """Per state of a trim DFA, whether a cycle can be reached: states that are left after peeling off dead ends."""
+    targets = dfa.delta
+    safe = np.where(targets < 0, 0, targets)
+    alive = np.ones(dfa.num_states, np.bool_)
+    while True:
+        still = ((targets >= 0) & alive[safe]).any(axis=1)
+        if np.array_equal(still & alive, alive):
+            return alive
+        alive &= still
+
+
+def with_entry(block: Block) -> tuple[int, int]:
+    """Effect and upper bound of the state after the opening quote, which starts the count."""
+    assert block.counter_hi is not None
+    return RESET, int(block.counter_hi[block.dfa.start])
