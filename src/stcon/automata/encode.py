@@ -1,0 +1,337 @@
+r"""From code points to bytes: UTF-8, and the inside of a JSON string.
+
+How one character is spelled is a small directed graph over bytes whose leaves are classes of code points; it depends on
+the DFA's classes only, so it is made once. Each state of the `CharDfa` then instantiates the graph with its own row of
+targets; equal instances are one state, whichever state of the DFA or node of the graph they come from.
+
+Source: RFC 3629, section 4 (UTF-8); RFC 8259, section 7 (strings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from stcon.automata.dfa import NUM_CODE_POINTS, ByteDfa, CharDfa
+from stcon.automata.minimize import minimize
+from stcon.automata.operations import intervals, live_states
+
+Escapes = Literal["minimal", "any"]
+# A node of the spelling graph: (byte, child) pairs, ascending. A child ≥ 0 is a node, a child ~k is class k.
+Node = tuple[tuple[int, int], ...]
+# Numbers [low, high) and the child that they lead to, ascending.
+Pieces = list[tuple[int, int, int]]
+# Digit → the bytes that spell it.
+Digits = tuple[tuple[int, ...], ...]
+
+_QUOTE, _BACKSLASH = 0x22, 0x5C
+_SHORT_ESCAPES = {ord("b"): 0x08, ord("t"): 0x09, ord("n"): 0x0A, ord("f"): 0x0C, ord("r"): 0x0D}
+_CONTINUATION: Digits = tuple((0x80 + digit,) for digit in range(64))
+_HEXADECIMAL: Digits = tuple(tuple(sorted({*b"%x" % digit, *b"%X" % digit})) for digit in range(16))
+
+
+def encode_utf8(dfa: CharDfa) -> ByteDfa:
+    """The UTF-8 encodings of the texts of `dfa`; texts with a surrogate have none.
+
+    Cost: a few microseconds for each state and each edge that its encoding adds.
+    """
+    dfa = _without_surrogates(dfa)
+    spelling = _Spelling(dfa)
+    root = spelling.utf8()
+    return _Instances(dfa, spelling, root, quote=False).build()
+
+
+def encode_json_string(dfa: CharDfa, *, escapes: Escapes = "minimal") -> ByteDfa:
+    r"""What may follow the opening quote of a JSON string whose value is a text of `dfa`, closing quote included.
+
+    Args:
+        dfa: the values.
+        escapes: "minimal": only ``"``, ``\`` and U+0000–001F are escaped, in the short form where there is one;
+            "any": also ``\/`` and ``\uXXXX`` for any character, surrogate pairs included.
+
+    Returns:
+        A DFA whose states after the closing quote accept with the label that `dfa` gives the value.
+
+    Cost: as `encode_utf8`.
+    """
+    dfa = _without_surrogates(dfa)
+    spelling = _Spelling(dfa)
+    root = spelling.json(escapes)
+    return _Instances(dfa, spelling, root, quote=True).build()
+
+
+def byte_accepts(dfa: ByteDfa, data: bytes) -> int:
+    """The label of `data`, or -1."""
+    state = byte_run(dfa, data)
+    return -1 if state is None else int(dfa.labels[state])
+
+
+def byte_run(dfa: ByteDfa, data: bytes) -> int | None:
+    """The state after `data`; None if it has no path."""
+    state = dfa.start
+    for byte in data:
+        state = int(dfa.delta[state, dfa.byte_class[byte]])
+        if state < 0:
+            return None
+    return state
+
+
+def _without_surrogates(dfa: CharDfa) -> CharDfa:
+    """A minimal DFA that agrees with `dfa` on every text without surrogates.
+
+    Surrogates take a class that other code points have, so they tell no states apart.
+    """
+    pieces: list[tuple[int, int, int]] = []
+    for low, high, k in intervals(dfa):
+        pieces.extend(p for p in ((low, min(high, 0xD800), k), (max(low, 0xE000), high, k)) if p[0] < p[1])
+    inside = next(k for low, high, k in pieces if low <= 0xD7FF < high)
+    pieces = sorted([*pieces, (0xD800, 0xE000, inside)])
+    used = sorted({k for _, _, k in pieces})
+    renumber = {k: i for i, k in enumerate(used)}
+    return minimize(
+        CharDfa(
+            np.array([low for low, _, _ in pieces], np.int32),
+            np.array([renumber[k] for _, _, k in pieces], np.int32),
+            dfa.delta[:, used],
+            dfa.labels,
+            dfa.start,
+        )
+    )
+
+
+class _Spelling:
+    """The spelling graph of a DFA's classes, nodes hash-consed; children are made before their parents.
+
+    Attributes:
+        nodes: the graph.
+        under: node → the classes of its leaves, ascending.
+    """
+
+    def __init__(self, dfa: CharDfa) -> None:
+        self.nodes: list[Node] = []
+        self.under: list[tuple[int, ...]] = []
+        self._number: dict[Node, int] = {}
+        self._uniform: dict[tuple[int, int, int], int] = {}
+        scalars = [(low, high, ~k) for low, high, k in intervals(dfa)]
+        self.pieces = [*_clip(scalars, 0, 0xD800), *_clip(scalars, 0xE000, NUM_CODE_POINTS)]
+
+    def node(self, edges: dict[int, int]) -> int:
+        """The node with these edges (byte → child)."""
+        key = tuple(sorted(edges.items()))
+        found = self._number.setdefault(key, len(self.nodes))
+        if found == len(self.nodes):
+            self.nodes.append(key)
+            classes: set[int] = set()
+            for child in set(edges.values()):
+                classes.update([~child] if child < 0 else self.under[child])
+            self.under.append(tuple(sorted(classes)))
+        return found
+
+    def utf8(self) -> int:
+        """The node that reads the UTF-8 encoding of one code point."""
+        return self.node(self._utf8_edges(0))
+
+    def json(self, escapes: Escapes) -> int:
+        """The node that reads one character inside a JSON string."""
+        edges = self._utf8_edges(0x20)
+        del edges[_QUOTE]
+        edges[_BACKSLASH] = self.node(self._after_backslash(escapes))
+        return self.node(edges)
+
+    def _utf8_edges(self, first: int) -> dict[int, int]:
+        edges = {c: child for low, high, child in _clip(self.pieces, first, 0x80) for c in range(low, high)}
+        for lead, rest, low, high in _leads():
+            size = 64**rest
+            base = (lead & (0x3F >> rest)) * size
+            inside = _clip(self.pieces, max(base, low), min(base + size, high))
+            edges[lead] = self._number_node(inside, base, rest, _CONTINUATION)
+        return edges
+
+    def _after_backslash(self, escapes: Escapes) -> dict[int, int]:
+        spelled = {_QUOTE: _QUOTE, _BACKSLASH: _BACKSLASH} | _SHORT_ESCAPES
+        if escapes == "any":
+            spelled[ord("/")] = ord("/")
+            units = _merged(sorted([*_clip(self.pieces, 0, 0x10000), *self._high_surrogates()]))
+        else:
+            controls = _clip(self.pieces, 0, 0x20)
+            units = [(c, c + 1, child) for low, high, child in controls for c in range(low, high)]
+            units = [unit for unit in units if unit[0] not in _SHORT_ESCAPES.values()]
+        edges = {byte: _clip(self.pieces, c, c + 1)[0][2] for byte, c in spelled.items()}
+        edges[ord("u")] = self._number_node(units, 0, 4, _HEXADECIMAL)
+        return edges
+
+    def _high_surrogates(self) -> Pieces:
+        """Each high surrogate with the node that reads the low surrogate after it."""
+        result = []
+        astral = _clip(self.pieces, 0x10000, NUM_CODE_POINTS)
+        for index, inside in _cut(astral, 0x10000, 0x400, 0x400):
+            base = 0x10000 + 0x400 * index
+            low_units = [(0xDC00 + low - base, 0xDC00 + high - base, child) for low, high, child in inside]
+            digits = self._number_node(low_units, 0, 4, _HEXADECIMAL)
+            result.append((0xD800 + index, 0xD801 + index, self.node({_BACKSLASH: self.node({ord("u"): digits})})))
+        return result
+
+    def _number_node(self, pieces: Pieces, base: int, rest: int, digits: Digits) -> int:
+        """The node that reads a number's last `rest` digits.
+
+        Args:
+            pieces: the numbers that exist, ascending, and the child that each leads to; at least one.
+            base: the value of the digits read so far.
+            digits: digit → its bytes.
+        """
+        if rest == 0:
+            return pieces[0][2]
+        radix = len(digits)
+        low, high, child = pieces[0]
+        uniform = (child, rest, radix)
+        whole = (low, high) == (base, base + radix**rest)
+        if whole and uniform in self._uniform:
+            return self._uniform[uniform]
+        step = radix ** (rest - 1)
+        edges: dict[int, int] = {}
+        for index, inside in _cut(pieces, base, step, radix):
+            child = self._number_node(inside, base + index * step, rest - 1, digits)
+            edges.update(dict.fromkeys(digits[index], child))
+        result = self.node(edges)
+        if whole:
+            self._uniform[uniform] = result
+        return result
+
+
+def _leads() -> Iterator[tuple[int, int, int, int]]:
+    """(lead byte, continuation bytes, least and past-the-greatest code point of that length)."""
+    for lead in range(0xC2, 0xE0):
+        yield lead, 1, 0x80, 0x800
+    for lead in range(0xE0, 0xF0):
+        yield lead, 2, 0x800, 0x10000
+    for lead in range(0xF0, 0xF5):
+        yield lead, 3, 0x10000, NUM_CODE_POINTS
+
+
+def _clip(pieces: Pieces, low: int, high: int) -> Pieces:
+    """The parts of `pieces` inside [low, high)."""
+    return [(max(a, low), min(b, high), child) for a, b, child in pieces if a < high and low < b]
+
+
+def _merged(pieces: Pieces) -> Pieces:
+    """`pieces` with neighbours of one child joined."""
+    result: Pieces = []
+    for low, high, child in pieces:
+        if result and result[-1][1:] == (low, child):
+            result[-1] = (result[-1][0], high, child)
+        else:
+            result.append((low, high, child))
+    return result
+
+
+def _cut(pieces: Pieces, base: int, step: int, count: int) -> Iterator[tuple[int, Pieces]]:
+    """The non-empty ones of `count` blocks of `step` numbers from `base` on. Cost: linear in blocks and pieces."""
+    at = 0
+    for index in range(count):
+        low = base + index * step
+        high = low + step
+        while at < len(pieces) and pieces[at][1] <= low:
+            at += 1
+        inside = []
+        look = at
+        while look < len(pieces) and pieces[look][0] < high:
+            a, b, child = pieces[look]
+            inside.append((max(a, low), min(b, high), child))
+            look += 1
+        if inside:
+            yield index, inside
+
+
+def _byte_classes(nodes: list[Node]) -> list[int]:
+    """Byte → class: bytes that every node treats alike; the quote is always alone."""
+    signatures: list[list[tuple[int, int]]] = [[] for _ in range(256)]
+    for index, edges in enumerate(nodes):
+        for byte, child in edges:
+            signatures[byte].append((index, child))
+    signatures[_QUOTE].append((-1, -1))
+    number: dict[tuple[tuple[int, int], ...], int] = {}
+    return [number.setdefault(tuple(signature), len(number)) for signature in signatures]
+
+
+class _Instances:
+    """The byte states: first one for each live state of the DFA, then instances of spelling nodes and final states.
+
+    Instances are hash-consed by their edges, so no two are equivalent as no two states of the DFA are.
+    """
+
+    def __init__(self, dfa: CharDfa, spelling: _Spelling, root: int, *, quote: bool) -> None:
+        self.dfa = dfa
+        self.root = root
+        self.quote = quote
+        self.under = spelling.under
+        self.byte_class = _byte_classes(spelling.nodes)
+        self.nodes = [
+            tuple(dict.fromkeys((self.byte_class[byte], child) for byte, child in edges)) for edges in spelling.nodes
+        ]
+        self.rows: list[tuple[tuple[int, int], ...]] = []
+        self.number: dict[tuple[tuple[int, int], ...], int] = {}
+        self.known: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def build(self) -> ByteDfa:
+        """The byte DFA; one state without edges if nothing is accepted."""
+        table, char_labels = self.dfa.delta.tolist(), self.dfa.labels.tolist()
+        live = sorted(live_states(table, char_labels))
+        if self.dfa.start not in live:
+            return self._to_dfa([()], [-1], 1, 0)
+        number = [-1] * len(table)
+        for index, state in enumerate(live):
+            number[state] = index
+        ends = sorted({label for label in char_labels if label >= 0}) if self.quote else []
+        finals = {label: len(live) + index for index, label in enumerate(ends)}
+        self.first = len(live) + len(finals)
+        rows = []
+        for state in live:
+            row = self._edges(self.root, [number[target] for target in table[state]])
+            if self.quote and char_labels[state] >= 0:
+                row = (*row, (self.byte_class[_QUOTE], finals[char_labels[state]]))
+            rows.append(row)
+        labels = [-1 if self.quote else char_labels[state] for state in live] + ends
+        rows.extend([()] * len(finals))
+        return self._to_dfa(rows + self.rows, labels + [-1] * len(self.rows), self.first, number[self.dfa.start])
+
+    def _edges(self, node: int, targets: list[int]) -> tuple[tuple[int, int], ...]:
+        """(byte class, state) for each byte class on which `node` lives, given the state of each class or -1."""
+        edges = []
+        for byte_class, child in self.nodes[node]:
+            state = targets[~child] if child < 0 else self._instance(child, targets)
+            if state >= 0:
+                edges.append((byte_class, state))
+        return tuple(edges)
+
+    def _instance(self, node: int, targets: list[int]) -> int:
+        """The state of `node` with these targets; -1 if it is dead."""
+        key = (node, tuple([targets[k] for k in self.under[node]]))
+        found = self.known.get(key)
+        if found is None:
+            edges = self._edges(node, targets)
+            found = self.number.get(edges, -1) if edges else -1
+            if edges and found < 0:
+                found = self.number[edges] = self.first + len(self.rows)
+                self.rows.append(edges)
+            self.known[key] = found
+        return found
+
+    def _to_dfa(
+        self, rows: list[tuple[tuple[int, int], ...]], labels: list[int], at_boundary: int, start: int
+    ) -> ByteDfa:
+        delta = np.full((len(rows), max(self.byte_class) + 1), -1, np.int32)
+        counts = [len(row) for row in rows]
+        edges = np.array([edge for row in rows for edge in row], np.int64).reshape(-1, 2)
+        delta[np.repeat(np.arange(len(rows)), counts), edges[:, 0]] = edges[:, 1]
+        number: dict[bytes, int] = {}
+        merged = [number.setdefault(column.tobytes(), len(number)) for column in np.ascontiguousarray(delta.T)]
+        first_of = [merged.index(k) for k in range(len(number))]
+        return ByteDfa(
+            byte_class=np.array(merged, np.uint8)[self.byte_class],
+            delta=np.ascontiguousarray(delta[:, first_of]),
+            labels=np.array(labels, np.int32),
+            start=start,
+            boundary=np.arange(len(rows)) < at_boundary,
+        )
