@@ -1,8 +1,8 @@
 """The formats that are enforced, each as a regular language over code points.
 
 Most are *exact*. The others accept a **sound subset**: no string that is invalid by the source is accepted, some valid
-ones are refused (`Format.departure` says which). Such a subset must not be negated as it stands: the strings on which it
-is exact are `format_universe`, and where a format stands under ``not``, ``oneOf`` or ``if``, the others have to be
+ones are refused (`Format.departure` says which). Such a subset must not be negated as it stands: the strings on which
+it is exact are `format_universe`, and where a format stands under ``not``, ``oneOf`` or ``if``, the others have to be
 refused.
 
 A name that is not in `FORMATS` is an annotation, as the standard has it (JSON Schema 2020-12 validation §7.2.3).
@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from stcon.automata import CharDfa, compile_pattern, complement, difference, intersection, union
+from stcon.automata.compile import compile_pattern
+from stcon.automata.dfa import CharDfa
+from stcon.automata.operations import complement, difference, intersection, union
 from stcon.grammar.json_schema.format_grammars import hosts, regexes, times, uris
 from stcon.grammar.json_schema.format_grammars.language import Format
 

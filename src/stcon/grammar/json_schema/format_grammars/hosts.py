@@ -1,7 +1,7 @@
 """Addresses and names: ipv4, ipv6, hostname, idn-hostname, email, idn-email, uuid.
 
 Names have limits on two lengths at once (a label 63, a name 253 characters), whose product is too many states. So a
-name is one of three shapes, each within both limits: few long labels, one long label before shorter ones, or short ones.
+name has one of three shapes, each within both limits: few long labels, one long label before shorter ones, short ones.
 """
 
 from __future__ import annotations
@@ -47,11 +47,6 @@ def _names(limit: int) -> str:
 _HOSTNAME = _names(253)
 _DOTS = ".\u3002\uff0e\uff61"
 _A_LABEL = rf"(?:[\s\S]*[{_DOTS}])?[Xx][Nn]--[\s\S]*"
-_NAME_SHAPES = (
-    "names of more than three labels only if those behind the first have at most 31 characters, and at most six of "
-    "them (seven where the first has, too)"
-)
-
 # Letters that RFC 5892 allows in any context, that are read left to right, and that no normalisation changes.
 _SMALL_LETTERS = "\u00df-\u00f6\u00f8-\u00ff\u03ac-\u03ce\u0430-\u045f"
 _LARGE_LETTERS = "\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
@@ -77,23 +72,25 @@ _DOUBLE_HYPHEN = rf"(?:[\s\S]*[{_DOTS}])?[\s\S]{{2}}--[\s\S]*"
 _ANY_LITERAL = r"\[[!-Z^-~]*\]"
 _ATEXT = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-"
 _ADDRESS_LITERAL = rf"\[(?:{IPV4}|IPv6:{_ipv6(most_beside_gap=6)})\]"
-_SHORT_LOCAL_PART = r"[\s\S]{1,64}@[^@]*"
-_SHORT_LOCAL_PART_UTF8 = r"(?:[\0-\x7f]{1,64}|[\s\S]{1,16})@[^@]*"
+_QUOTED_LOCAL_PART = r'"[\s\S]*"'
+_SHORT_LOCAL_PART = rf'(?:[^@"]{{1,64}}|{_QUOTED_LOCAL_PART})@[^@]*'
+_SHORT_LOCAL_PART_UTF8 = rf'(?:[\0-!#-?A-\x7f]{{1,64}}|[^@"]{{1,16}}|{_QUOTED_LOCAL_PART})@[^@]*'
 _DOMAIN = _names(189)
 
 
-def _mailbox(more: str, domain: str) -> str:
-    """A mailbox whose local part may also have the characters `more`."""
+def _mailbox(more: str, most_quoted: int, domain: str) -> str:
+    """A mailbox.
+
+    Args:
+        more: characters of the local part beside those of RFC 5321.
+        most_quoted: how many characters or escapes may stand in quotes, so that the local part has at most 64 octets.
+    """
     atom = f"[{_ATEXT}{more}]+"
-    quoted = rf'"(?:[ !#-\[\]-~{more}]|\\[ -~])*"'
+    quoted = rf'"(?:[ !#-\[\]-~{more}]|\\[ -~]){{0,{most_quoted}}}"'
     return rf"(?:{atom}(?:\.{atom})*|{quoted})@(?:{domain}|{_ADDRESS_LITERAL})"
 
 
 _NON_ASCII = "\u0080-\ud7ff\ue000-\U0010ffff"
-_EMAIL_DEPARTURE = (
-    f"mailboxes of more than 254 characters, local parts of more than 64; in the domain, {_NAME_SHAPES.replace('six', 'three')}; "
-    "general address literals"
-)
 
 FORMATS = (
     Format("ipv4", "RFC 2673 §3.2", IPV4),
@@ -104,7 +101,8 @@ FORMATS = (
         _HOSTNAME,
         without=(_A_LABEL,),
         outer=rf"{_label(63)}(?:\.{_label(63)})*",
-        departure=f"A-labels (xn--…), whose validity depends on what they decode to; {_NAME_SHAPES}",
+        departure="A-labels (xn--…), whose validity depends on what they decode to; names of more than seven labels, "
+        "or of more than three if one behind the first has more than 31 characters",
     ),
     Format(
         "idn-hostname",
@@ -113,24 +111,25 @@ FORMATS = (
         without=(_A_LABEL, _DOUBLE_HYPHEN),
         outer=r"[\s\S]*",
         departure="all but small Latin, Greek and Cyrillic letters (at most 11 in a label with ASCII ones), Hangul "
-        "syllables, kana and Han characters (at most 8); A-labels; more than three labels",
+        "syllables, kana and Han characters (at most 8); A-labels; more than four labels",
     ),
     Format(
         "email",
         "RFC 5321 §4.1.2 Mailbox, §4.5.3.1",
-        _mailbox("", _DOMAIN),
+        _mailbox("", 31, _DOMAIN),
         within=(_SHORT_LOCAL_PART,),
         outer=rf"[ -~]+@(?:[A-Za-z0-9.-]+|{_ANY_LITERAL})",
-        departure=_EMAIL_DEPARTURE,
+        departure="domains of more than five labels, or of more than two if one behind the first has more than 31 "
+        "characters; quoted local parts of more than 31 characters; general address literals",
     ),
     Format(
         "idn-email",
         "RFC 6531 §3.3",
-        _mailbox(_NON_ASCII, rf"(?:{_DOMAIN}|{_IDN_NAME})"),
+        _mailbox(_NON_ASCII, 15, _IDN_NAME),
         within=(_SHORT_LOCAL_PART_UTF8,),
         without=(rf"[\s\S]*@{_A_LABEL}", rf"[\s\S]*@{_DOUBLE_HYPHEN}"),
         outer=r"[\s\S]+@[\s\S]+",
-        departure="as email and idn-hostname; local parts with non-ASCII characters and more than 16 in all",
+        departure="domains as idn-hostname; general address literals; local parts of more than 16 characters if they are quoted or not ASCII",
     ),
     Format("uuid", "RFC 4122 §3", "-".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12))),
 )

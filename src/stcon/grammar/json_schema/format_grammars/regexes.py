@@ -43,8 +43,9 @@ FORMATS = (
         "ECMA-262 §22.2.1",
         rf"\^?(?:{_NAMED})?{_alternatives(MAX_NESTING, _LOOK_AROUND)}",
         outer=r"[\s\S]*",
-        departure=f"groups nested more than {MAX_NESTING} deep (in lookarounds and named groups, which stand at the top "
-        "level, 1); a named group that is not first, more than one, back references, \\0; class ranges other than of "
-        "digits, from a or A, and from space to ~; bounds past 999, and two-digit bounds with the same first digit",
+        departure=f"groups nested more than {MAX_NESTING} deep; lookarounds inside of groups, and more than one level "
+        "of groups inside of lookarounds and named groups; a named group that is not first or not the only one; back "
+        "references and \\0; class ranges other than of digits, from a or A, and from space to ~; bounds past 999, and "
+        "two-digit bounds with the same first digit",
     ),
 )
