@@ -67,7 +67,7 @@ def _applied(
             for i in range(len(value)):
                 child = schemas.child(node, keyword, i)
                 yield from below(child, extra=expander.formula(child, kind))  # type: ignore[arg-type]
-        elif keyword == "if":
+        elif keyword == "if" and node.dialect.version >= 7:
             child = schemas.child(node, "if")
             holds = expander.formula(child, kind)  # type: ignore[arg-type]
             yield from below(child, extra=holds)
@@ -149,7 +149,7 @@ def unevaluated_items(expander: Expander, node: SchemaNode, child: Formula) -> F
             whole.append(condition)
         if "unevaluatedItems" in contents and schema is not node:
             whole.append(condition)
-        if "contains" in contents and schema.dialect.name == "draft2020-12":
+        if "contains" in contents and schema.dialect.version >= 2020:
             if condition is not f.true:
                 raise Unsupported(
                     "unevaluatedItems beside a conditional contains", pointer=node.pointer, keyword="unevaluatedItems"

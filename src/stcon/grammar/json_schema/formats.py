@@ -12,7 +12,7 @@ Cost: a format's automaton is built once, on first use, and has fewer than 2,000
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from stcon.automata.compile import compile_pattern
 from stcon.automata.dfa import CharDfa
@@ -27,7 +27,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-@cache
+@lru_cache(maxsize=64)
 def format_dfa(name: str) -> CharDfa | None:
     """The strings of a format, or a sound subset of them (`Format.exact`); None for an unknown format."""
     entry = FORMATS.get(name)
@@ -41,7 +41,7 @@ def format_dfa(name: str) -> CharDfa | None:
     return dfa
 
 
-@cache
+@lru_cache(maxsize=64)
 def format_universe(name: str) -> CharDfa | None:
     """The strings whose verdict by `format_dfa` is the source's; None if all are, or for an unknown format."""
     entry = FORMATS.get(name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from stcon.errors import InvalidSchema, Unsupported
 from stcon.grammar.json_schema.atoms import TYPES, JsonType
@@ -81,8 +81,8 @@ class Expander:
         parts = []
         for keyword, value in contents.items():
             entry = KEYWORDS.get(keyword)
-            if entry is not None and kind in entry[0]:
-                parts.append(entry[1](self, node, value, kind, keyword))
+            if entry is not None and kind in entry.kinds and entry.since <= node.dialect.version:
+                parts.append(entry.function(self, node, value, kind, keyword))
         return self.formulas.and_(parts)
 
     # ------------------------------------------------------------------------------------------ references, booleans
@@ -226,7 +226,7 @@ class Expander:
     def _items(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         if isinstance(value, list):  # the spelling up to 2019-09
             return self._prefix_items(node, value, kind, keyword)
-        prefix = node.contents.get("prefixItems")
+        prefix = node.contents.get("prefixItems") if node.dialect.version >= 2020 else None
         first = len(prefix) if isinstance(prefix, list) else 0
         return self._items_from(first, self.schema(self.schemas.child(node, keyword)))
 
@@ -246,7 +246,7 @@ class Expander:
         contents = node.contents
         least = _count(node, "minContains", contents.get("minContains", 1))
         most = _count(node, "maxContains", contents["maxContains"]) if "maxContains" in contents else None
-        if node.dialect.ref_hides_siblings:  # minContains and maxContains came with 2019-09
+        if node.dialect.version < 2019:  # minContains and maxContains came then
             least, most = 1, None
         child = self.schema(self.schemas.child(node, keyword))
         if least == 0 and most is None:
@@ -349,54 +349,67 @@ class Expander:
         return unevaluated_properties(self, node, self.schema(self.schemas.child(node, keyword)))
 
 
-Keyword = Callable[[Expander, SchemaNode, Any, JsonType, str], Formula]
+Function = Callable[[Expander, SchemaNode, Any, JsonType, str], Formula]
+
+
+class Keyword(NamedTuple):
+    """A keyword: the types it speaks of, the function that expands it, and the draft that introduced it.
+
+    Drafts are numbered 4, 6, 7, 2019, 2020. Spellings that a later draft dropped (``dependencies``, array ``items``)
+    are still read in it: nobody writes them to mean nothing.
+    """
+
+    kinds: frozenset[JsonType]
+    function: Function
+    since: int = 4
+
 
 _ALL = frozenset(TYPES)
-_NUMBER = frozenset({"number"})
-_STRING = frozenset({"string"})
-_ARRAY = frozenset({"array"})
-_OBJECT = frozenset({"object"})
+_NUMBER: frozenset[JsonType] = frozenset({"number"})
+_STRING: frozenset[JsonType] = frozenset({"string"})
+_ARRAY: frozenset[JsonType] = frozenset({"array"})
+_OBJECT: frozenset[JsonType] = frozenset({"object"})
 
-KEYWORDS: dict[str, tuple[frozenset[str], Keyword]] = {
-    "$ref": (_ALL, Expander._ref),
-    "$dynamicRef": (_ALL, Expander._ref),
-    "$recursiveRef": (_ALL, Expander._ref),
-    "allOf": (_ALL, Expander._all_of),
-    "anyOf": (_ALL, Expander._any_of),
-    "oneOf": (_ALL, Expander._one_of),
-    "not": (_ALL, Expander._not),
-    "if": (_ALL, Expander._if),
-    "type": (_ALL, Expander._type),
-    "const": (_ALL, Expander._const),
-    "enum": (_ALL, Expander._enum),
-    "minimum": (_NUMBER, Expander._minimum),
-    "maximum": (_NUMBER, Expander._maximum),
-    "exclusiveMinimum": (_NUMBER, Expander._exclusive_minimum),
-    "exclusiveMaximum": (_NUMBER, Expander._exclusive_maximum),
-    "multipleOf": (_NUMBER, Expander._multiple_of),
-    "pattern": (_STRING, Expander._pattern),
-    "format": (_STRING, Expander._format),
-    "minLength": (_STRING, Expander._min_length),
-    "maxLength": (_STRING, Expander._max_length),
-    "prefixItems": (_ARRAY, Expander._prefix_items),
-    "items": (_ARRAY, Expander._items),
-    "additionalItems": (_ARRAY, Expander._additional_items),
-    "contains": (_ARRAY, Expander._contains),
-    "minItems": (_ARRAY, Expander._min_items),
-    "maxItems": (_ARRAY, Expander._max_items),
-    "uniqueItems": (_ARRAY, Expander._unique_items),
-    "unevaluatedItems": (_ARRAY, Expander._unevaluated_items),
-    "properties": (_OBJECT, Expander._properties),
-    "patternProperties": (_OBJECT, Expander._pattern_properties),
-    "additionalProperties": (_OBJECT, Expander._additional_properties),
-    "propertyNames": (_OBJECT, Expander._property_names),
-    "required": (_OBJECT, Expander._required),
-    "minProperties": (_OBJECT, Expander._min_properties),
-    "maxProperties": (_OBJECT, Expander._max_properties),
-    "dependencies": (_OBJECT, Expander._dependencies),
-    "dependentRequired": (_OBJECT, Expander._dependencies),
-    "dependentSchemas": (_OBJECT, Expander._dependencies),
-    "unevaluatedProperties": (_OBJECT, Expander._unevaluated_properties),
+KEYWORDS: dict[str, Keyword] = {
+    "$ref": Keyword(_ALL, Expander._ref),
+    "$dynamicRef": Keyword(_ALL, Expander._ref, since=2020),
+    "$recursiveRef": Keyword(_ALL, Expander._ref, since=2019),
+    "allOf": Keyword(_ALL, Expander._all_of),
+    "anyOf": Keyword(_ALL, Expander._any_of),
+    "oneOf": Keyword(_ALL, Expander._one_of),
+    "not": Keyword(_ALL, Expander._not),
+    "if": Keyword(_ALL, Expander._if, since=7),
+    "type": Keyword(_ALL, Expander._type),
+    "const": Keyword(_ALL, Expander._const, since=6),
+    "enum": Keyword(_ALL, Expander._enum),
+    "minimum": Keyword(_NUMBER, Expander._minimum),
+    "maximum": Keyword(_NUMBER, Expander._maximum),
+    "exclusiveMinimum": Keyword(_NUMBER, Expander._exclusive_minimum),
+    "exclusiveMaximum": Keyword(_NUMBER, Expander._exclusive_maximum),
+    "multipleOf": Keyword(_NUMBER, Expander._multiple_of),
+    "pattern": Keyword(_STRING, Expander._pattern),
+    "format": Keyword(_STRING, Expander._format),
+    "minLength": Keyword(_STRING, Expander._min_length),
+    "maxLength": Keyword(_STRING, Expander._max_length),
+    "prefixItems": Keyword(_ARRAY, Expander._prefix_items, since=2020),
+    "items": Keyword(_ARRAY, Expander._items),
+    "additionalItems": Keyword(_ARRAY, Expander._additional_items),
+    "contains": Keyword(_ARRAY, Expander._contains, since=6),
+    "minItems": Keyword(_ARRAY, Expander._min_items),
+    "maxItems": Keyword(_ARRAY, Expander._max_items),
+    "uniqueItems": Keyword(_ARRAY, Expander._unique_items),
+    "unevaluatedItems": Keyword(_ARRAY, Expander._unevaluated_items, since=2019),
+    "properties": Keyword(_OBJECT, Expander._properties),
+    "patternProperties": Keyword(_OBJECT, Expander._pattern_properties),
+    "additionalProperties": Keyword(_OBJECT, Expander._additional_properties),
+    "propertyNames": Keyword(_OBJECT, Expander._property_names, since=6),
+    "required": Keyword(_OBJECT, Expander._required),
+    "minProperties": Keyword(_OBJECT, Expander._min_properties),
+    "maxProperties": Keyword(_OBJECT, Expander._max_properties),
+    "dependencies": Keyword(_OBJECT, Expander._dependencies),
+    "dependentRequired": Keyword(_OBJECT, Expander._dependencies, since=2019),
+    "dependentSchemas": Keyword(_OBJECT, Expander._dependencies, since=2019),
+    "unevaluatedProperties": Keyword(_OBJECT, Expander._unevaluated_properties, since=2019),
 }
 
 

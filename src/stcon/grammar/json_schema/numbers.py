@@ -1,8 +1,9 @@
 """Number machines: from a vector of number formulas to a labelled byte automaton over JSON number text.
 
 Values are decided exactly, in decimal. What may be *spelled* is narrower than JSON's grammar, so that one value has few
-spellings and a model cannot run on: a fraction has no trailing zeros, except a single one after the point (``1.0``),
-and exponents are read only where no bound or set of values has to be decided (docs/departures.md).
+spellings and a model cannot run on: a fraction has no trailing zeros, except a single one after the point (``1.0``);
+an exponent follows one digit before the point, as printing a float gives; where a value has to be an integer or a
+multiple there is no exponent (docs/departures.md).
 
 Source: RFC 8259 section 6; JSON Schema validation 6.2.
 """
@@ -18,9 +19,9 @@ from stcon.automata import decimal as decimals
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.strings import MAX_PRODUCT_STATES, _atoms, _evaluate, _shape
 
-_PLAIN = r"-?(0|[1-9][0-9]*)(\.(0|[0-9]*[1-9]))?"
-_EXPONENT = r"([eE][+\-]?[0-9]{1,3})?"
 _INTEGER = r"-?(0|[1-9][0-9]*)"
+_PLAIN = _INTEGER + r"(\.(0|[0-9]*[1-9]))?"
+_SCIENTIFIC = _PLAIN + r"|-?(0|[1-9])(\.(0|[0-9]*[1-9]))?[eE][+\-]?[0-9]{1,3}"
 
 
 def number_language(vector: tuple[Formula, ...]) -> ByteDfa | None:
@@ -45,7 +46,8 @@ def _language(shape: tuple[Any, ...]) -> ByteDfa | None:
     for part in shape:
         _atoms(part, atoms)
     order = list(atoms)
-    spelling = compile_pattern(_spelling(shape, order))
+    exponent = all(atom[0] in ("min", "max", "numbers") for atom in order)  # type: ignore[index]
+    spelling = compile_pattern(_INTEGER if _one_integer(shape) else _SCIENTIFIC if exponent else _PLAIN)
 
     def label(labels: tuple[int, ...]) -> int:
         if labels[0] < 0:
@@ -56,18 +58,15 @@ def _language(shape: tuple[Any, ...]) -> ByteDfa | None:
     if order == [("integer", True)] and shape == (("integer", True),) or order == [("integer", False)] == list(shape):
         characters = spelling
     else:
-        factors = [spelling, *(atom_dfa(atom) for atom in order)]  # type: ignore[arg-type]
+        factors = [spelling, *(atom_dfa(atom, exponent) for atom in order)]  # type: ignore[arg-type]
         characters = product(factors, label, max_states=MAX_PRODUCT_STATES)
     if not (characters.labels >= 0).any():
         return None
     return encode_utf8(characters)
 
 
-def _spelling(shape: tuple[Any, ...], order: list[Hashable]) -> str:
-    """The texts that a vector may use: integers have no point, exponents only where nothing depends on the value."""
-    if len(shape) == 1 and _demands_integer(shape[0]):
-        return _INTEGER
-    return _PLAIN if order else _PLAIN + _EXPONENT
+def _one_integer(shape: tuple[Any, ...]) -> bool:
+    return len(shape) == 1 and _demands_integer(shape[0])
 
 
 def _demands_integer(shape: Any) -> bool:
@@ -76,17 +75,17 @@ def _demands_integer(shape: Any) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def atom_dfa(atom: tuple[Any, ...]) -> CharDfa:
-    """The complete DFA of one number atom over number texts without exponent."""
+def atom_dfa(atom: tuple[Any, ...], exponent: bool = False) -> CharDfa:
+    """The complete DFA of one number atom, over texts without exponent or, for bounds and values, with normal ones."""
     match atom:
         case ("integer", fraction_zeros):
             return decimals.is_integer(fraction_zeros=fraction_zeros)
         case ("min", bound, exclusive):
-            return decimals.at_least(bound, exclusive=exclusive)
+            return decimals.at_least(bound, exclusive=exclusive, exponent=exponent)
         case ("max", bound, exclusive):
-            return decimals.at_most(bound, exclusive=exclusive)
+            return decimals.at_most(bound, exclusive=exclusive, exponent=exponent)
         case ("multiple", divisor):
             return decimals.multiple_of(divisor)
         case ("numbers", values):
-            return decimals.equal_to(values)
+            return decimals.equal_to(values, exponent=exponent)
     raise AssertionError(atom)

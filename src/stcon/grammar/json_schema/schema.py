@@ -30,22 +30,24 @@ class Dialect:
 
     Attributes:
         name: as in `referencing.jsonschema`.
+        version: 4, 6, 7, 2019 or 2020; a keyword that came later is an annotation.
         ref_hides_siblings: keywords beside ``$ref`` are ignored (up to draft 7).
         integer_has_no_fraction: 2.0 is not an integer (draft 4).
         id_keyword: ``$id``, or ``id`` in draft 4.
     """
 
     name: str
+    version: int
     ref_hides_siblings: bool = False
     integer_has_no_fraction: bool = False
     id_keyword: str = "$id"
 
 
-DRAFT_2020 = Dialect("draft2020-12")
-DRAFT_2019 = Dialect("draft2019-09")
-DRAFT_7 = Dialect("draft-07", ref_hides_siblings=True)
-DRAFT_6 = Dialect("draft-06", ref_hides_siblings=True)
-DRAFT_4 = Dialect("draft-04", ref_hides_siblings=True, integer_has_no_fraction=True, id_keyword="id")
+DRAFT_2020 = Dialect("draft2020-12", 2020)
+DRAFT_2019 = Dialect("draft2019-09", 2019)
+DRAFT_7 = Dialect("draft-07", 7, ref_hides_siblings=True)
+DRAFT_6 = Dialect("draft-06", 6, ref_hides_siblings=True)
+DRAFT_4 = Dialect("draft-04", 4, ref_hides_siblings=True, integer_has_no_fraction=True, id_keyword="id")
 
 _DIALECTS = {
     "json-schema.org/draft/2020-12/schema": DRAFT_2020,
