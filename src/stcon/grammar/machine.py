@@ -35,6 +35,11 @@ serves every length bound (in code points) and every bounded run of whitespace, 
 A configuration is **accepting** if popping r and moving to ``resume[r, label]`` as long as the state accepts empties
 the stack at an accepting state. (No entry test is made here: front ends put no bounds on return states.)
 
+**Marks** are for history constraints, which a finite state cannot hold (no two equal items, no name twice) and which
+`stcon.constraint.history` enforces on top: entering a state marked `SCOPE` opens an empty collection at the present
+stack depth; `BEGIN` means that an element's text starts with the next byte; `END` that it ended with the last byte read.
+Marks do not change what `step` does.
+
 **Lazy rows.** A row of ``delta`` may hold `UNBUILT` throughout; whoever meets it calls `Machine.build` and looks again.
 Rows are built whole and never change, and what is built never depends on the order of building.
 
@@ -60,6 +65,10 @@ ACTION = -3
 FINAL = 1
 RESET = 2
 COUNT = 4
+
+SCOPE = 1
+BEGIN = 2
+END = 4
 
 STACK_CAP = 64
 CONFIG_WORDS = 3 + STACK_CAP
@@ -91,6 +100,14 @@ class Configuration(NamedTuple):
         """The inverse of `pack`."""
         depth = int(words[1])
         return cls(int(words[0]), tuple(int(r) for r in words[3 : 3 + depth]), int(words[2]))
+
+
+class Entry(NamedTuple):
+    """A marked state entered: its marks, the stack depth then, and whether the step's byte was still unread."""
+
+    mark: int
+    depth: int
+    before: bool
 
 
 class Tables(NamedTuple):
@@ -130,6 +147,7 @@ class Machine:
         self.generation = 0
         self._byte_class = np.zeros(256, np.uint8)
         self._members = [256] + [0] * 255
+        self.marks: dict[int, int] = {}
         self._delta = np.full((64, 16), UNBUILT, np.int32)
         self._label = np.full(64, -1, np.int32)
         self._flags = np.zeros(64, np.uint8)
@@ -155,6 +173,7 @@ class Machine:
         effect: int = 0,
         counter_lo: int = 0,
         counter_hi: int = UNBOUNDED,
+        mark: int = 0,
     ) -> int:
         """A new state, its row `UNBUILT` (all `DEAD` if `final`).
 
@@ -163,6 +182,7 @@ class Machine:
             final: the state accepts and has no successor (requires a label).
             effect: 0, `RESET` or `COUNT`, applied to the counter on entry.
             counter_lo, counter_hi: closed interval in which the counter must lie after that.
+            mark: 0, or a union of `SCOPE`, `BEGIN` and `END`.
 
         Raises:
             TooLarge: the state budget is spent.
@@ -173,6 +193,8 @@ class Machine:
         self._flags[state] = effect | (FINAL if final else 0)
         self._lo[state] = counter_lo
         self._hi[state] = counter_hi
+        if mark:
+            self.marks[state] = mark
         if final:
             self._delta[state, :] = DEAD
         return state
@@ -311,25 +333,39 @@ class Machine:
 
     def step(self, config: Configuration, byte: int) -> Configuration | None:
         """Read one byte: the definition (see the module's docstring). None where the step is undefined."""
+        return self.trace(config, byte, None)
+
+    def trace(self, config: Configuration, byte: int, entered: list[Entry] | None) -> Configuration | None:
+        """`step`, appending to `entered` each marked state as it is entered."""
         state, counter = config.state, config.counter
         stack = list(config.stack)
+        before = True  # the byte itself has not been read yet
+
+        def enter(target: int, count: int | None) -> int | None:
+            if count is None or target == DEAD:
+                return None
+            if entered is not None and target in self.marks:
+                entered.append(Entry(self.marks[target], len(stack), before))
+            return self._counted(target, count)
+
         while (edge := self.edge(state, byte)) == DEAD:
             if self._label[state] < 0 or not stack:
                 return None
             state = self._resumed(stack.pop(), state)
-            entered = self._enter(state, counter)
-            if entered is None:
+            arrived = enter(state, counter)
+            if arrived is None:
                 return None
-            counter = entered
+            counter = arrived
+        before = False
         state, symbols = self.decode(edge)
         stack.extend(symbols)
         if len(stack) > STACK_CAP:
             return None
-        entered = self._enter(state, counter)
-        while entered is not None and self._flags[state] & FINAL and stack:
+        arrived = enter(state, counter)
+        while arrived is not None and self._flags[state] & FINAL and stack:
             state = self._resumed(stack.pop(), state)
-            entered = self._enter(state, entered)
-        return None if entered is None else Configuration(state, tuple(stack), entered)
+            arrived = enter(state, arrived)
+        return None if arrived is None else Configuration(state, tuple(stack), arrived)
 
     def run(self, config: Configuration | None, data: Iterable[int]) -> Configuration | None:
         """`step` over every byte of `data`; None as soon as one is undefined."""
@@ -423,10 +459,8 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------------- inside
 
-    def _enter(self, state: int, counter: int) -> int | None:
+    def _counted(self, state: int, counter: int) -> int | None:
         """The counter after entering `state`, or None if the entry is not allowed."""
-        if state == DEAD:
-            return None
         flags = self._flags[state]
         if flags & RESET:
             counter = 0

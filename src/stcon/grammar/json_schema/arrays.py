@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from stcon.errors import Unsupported
 from stcon.grammar.json_schema.formula import Formula
-from stcon.grammar.json_schema.satisfy import Vector, listed_values
+from stcon.grammar.json_schema.satisfy import Satisfiability, Vector
+from stcon.grammar.json_schema.schema import canonical
+from stcon.grammar.machine import BEGIN, END, SCOPE
 
 if TYPE_CHECKING:
     from stcon.grammar.json_schema.builder import Edges, MachineBuilder
@@ -25,14 +27,21 @@ class ArrayBuilder:
 
     def start(self, vector: Vector) -> int:
         """The state after ``[``."""
-        return self.builder.event(("array", vector), lambda: {**self._close(vector), **self._item(vector)})
+        mark = SCOPE | BEGIN if _distinct(vector) else 0
+        return self.builder.event(
+            ("array", vector), lambda: {**self._close(vector), **self._item(vector)}, mark=mark
+        )
 
     def normal(self, formula: Formula) -> Formula:
-        """`formula` without ``unique`` atoms, where the items' values are listed: each value at most once."""
+        """`formula` with ``unique`` atoms turned into counts where items' values are listed."""
         return unique_as_counts(self.sat, formula)
 
     def _after_item(self, vector: Vector) -> int:
-        return self.builder.event(("item", vector), lambda: {**self._close(vector), **self._comma(vector)})
+        return self.builder.event(
+            ("item", vector),
+            lambda: {**self._close(vector), **self._comma(vector)},
+            mark=END if _distinct(vector) else 0,
+        )
 
     def _close(self, vector: Vector) -> Edges:
         for label, formula in enumerate(vector):
@@ -43,7 +52,8 @@ class ArrayBuilder:
     def _comma(self, vector: Vector) -> Edges:
         if self._continuations(vector) is None:
             return {}
-        following = self.builder.event(("comma", vector), lambda: self._item(vector))
+        mark = BEGIN if _distinct(vector) else 0
+        following = self.builder.event(("comma", vector), lambda: self._item(vector), mark=mark)
         return {0x2C: self.builder.after(0x2C, following)}
 
     def _item(self, vector: Vector) -> Edges:
@@ -67,56 +77,55 @@ class ArrayBuilder:
         return conditions, self.builder.machine.return_symbol([self._after_item(rest) for rest in by_rest])
 
 
-def unique_as_counts(sat: Any, formula: Formula) -> Formula:
-    """`formula` with each ``unique`` atom replaced by "every listed value at most once".
+def _distinct(vector: Vector) -> bool:
+    """Whether no two items may be equal (an atom that stays in the residual to the end)."""
+    return any(atom.atom[0] == "unique" for formula in vector for atom in formula.atoms)  # type: ignore[index]
 
-    Exact where every item that `formula` admits is one of finitely many listed values.
+
+def unique_as_counts(sat: Satisfiability, formula: Formula) -> Formula:
+    """`formula` with its ``unique`` atom replaced by "every listed value at most once", if the items' values are listed.
+
+    Otherwise the atom stays: the array's states are marked, and the history constraint on top compares the items.
 
     Raises:
-        Unsupported: it is not.
+        Unsupported: the atom is negated or one of several possibilities, which no mark can say.
     """
     f = sat.formulas
-    unique = [atom for atom in formula.atoms if atom.atom[0] == "unique"]
+    unique = [atom for atom in formula.atoms if atom.atom[0] == "unique"]  # type: ignore[index]
     if not unique:
         return formula
     parts = formula.parts if formula.kind == "and" else (formula,)
-    if any(part.kind == "atom" and part.atom[0] == "maxitems" and part.atom[1] <= 1 for part in parts):
-        return f.replace(formula, dict.fromkeys(unique, f.true))  # type: ignore[no-any-return]
-    values = _item_values(parts)
-    if values is None or len(values) > MAX_UNIQUE_VALUES:
-        raise Unsupported(
-            "uniqueItems over items that are not a short list of values",
-            pointer=unique[0].atom[1],
-            keyword="uniqueItems",
-            advice="list the items' values with enum, or drop uniqueItems",
+    values = _item_values(sat, parts)
+    at_most_one = any(part.kind == "atom" and part.atom[0] == "maxitems" and part.atom[1] <= 1 for part in parts)  # type: ignore[index]
+    if at_most_one or values == []:
+        return f.replace(formula, dict.fromkeys(unique, f.true))
+    if values is not None:
+        once = f.and_(
+            f.atom(("contains", f.atom(("schema", sat.expander.schemas.values((value,), sat.expander.schemas.root))), 0, 1))
+            for value in values
         )
-    origin = values[0][1]
-    once = f.and_(
-        f.atom(("contains", f.atom(("schema", sat.expander.schemas.values((value,), origin))), 0, 1))
-        for value, _ in values
-    )
-    return f.replace(formula, dict.fromkeys(unique, once))  # type: ignore[no-any-return]
+        return f.replace(formula, dict.fromkeys(unique, once))
+    if not all(part.kind == "atom" or not any(atom in part.atoms for atom in unique) for part in parts):
+        raise Unsupported(
+            "uniqueItems under a negation or in one of several alternatives",
+            pointer=unique[0].atom[1],  # type: ignore[index]
+            keyword="uniqueItems",
+            advice="list the items' values with enum, or require it in every alternative",
+        )
+    return formula
 
 
-def _item_values(parts: tuple[Formula, ...]) -> list[tuple[Any, Any]] | None:
-    """The values that items may have, with the schema that lists them; None unless all items' values are listed."""
-    found: dict[Any, tuple[Any, Any]] = {}
-    whole = False
+def _item_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any] | None:
+    """All values that items may have, if they are few; None if not."""
+    found: dict[Any, Any] = {}
+    every: list[Formula] = []
     for part in parts:
-        if part.kind != "atom" or part.atom[0] not in ("item", "items"):  # type: ignore[index]
-            continue
-        _, index, child = part.atom  # type: ignore[misc]
-        if child.kind == "false":
-            whole = True
-            continue
-        conjuncts = child.parts if child.kind == "and" else (child,)
-        for conjunct in conjuncts:
-            listed = listed_values(conjunct) if conjunct.kind == "atom" else None
-            if listed is not None:
-                found.update({key: (value, conjunct.atom[1]) for key, value in listed})
-                whole = whole or (part.atom[0] == "items" and index == 0)  # type: ignore[index]
-                break
-        else:
-            if part.atom[0] == "item":  # type: ignore[index]
-                return None
-    return list(found.values()) if whole else None
+        if part.kind == "atom" and part.atom[0] == "item":  # type: ignore[index]
+            every.append(part.atom[2])  # type: ignore[index]
+    rest = [part.atom[2] for part in parts if part.kind == "atom" and part.atom[0] == "items"]  # type: ignore[index]
+    for demand in [*every, sat.formulas.and_(rest)]:
+        values = sat.values(demand)
+        if values is None:
+            return None
+        found.update((canonical(value), value) for value in values)
+    return list(found.values()) if len(found) <= MAX_UNIQUE_VALUES else None

@@ -29,7 +29,7 @@ from stcon.grammar.json_schema.objects import ObjectBuilder
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, Row, branches
 from stcon.grammar.json_schema.satisfy import Satisfiability, Vector
 from stcon.grammar.json_schema.strings import Block, Escapes, Words, with_entry
-from stcon.grammar.machine import COUNT, DEFAULT_MAX_STATES, RESET, Machine
+from stcon.grammar.machine import BEGIN, COUNT, DEFAULT_MAX_STATES, RESET, Machine
 
 Whitespace = Literal["compact", "json", "flexible"]
 KeyOrder = Literal["schema", "any"]
@@ -99,16 +99,17 @@ class MachineBuilder:
 
     # ------------------------------------------------------------------------------------------------- states
 
-    def event(self, key: Hashable, edges: Callable[[], Row], *, gap: bool = True) -> int:
+    def event(self, key: Hashable, edges: Callable[[], Row], *, gap: bool = True, mark: int = 0) -> int:
         """The event state named `key`; `edges` gives its row when first read.
 
         Args:
             gap: whether whitespace may stand here, where it is flexible.
+            mark: as in `Machine.new_state`.
         """
         state = self._events.get(key)
         if state is None:
             flexible = gap and self.options.whitespace == "flexible"
-            state = self._events[key] = self.machine.new_state(effect=RESET if flexible else 0)
+            state = self._events[key] = self.machine.new_state(effect=RESET if flexible else 0, mark=mark)
             self._rows[state] = edges
             if flexible:
                 self._gaps.add(state)
@@ -147,7 +148,8 @@ class MachineBuilder:
         if isinstance(row, CallRow):
             self.machine.set_call_row(state, row.callee, row.symbol, row.edges)
         elif state in self._gaps:
-            run = self.machine.new_state(effect=COUNT, counter_hi=self.options.max_whitespace)
+            mark = self.machine.marks.get(state, 0) & BEGIN  # an element begins after the whitespace
+            run = self.machine.new_state(effect=COUNT, counter_hi=self.options.max_whitespace, mark=mark)
             edges = {**dict.fromkeys(_SPACES, run), **row}
             self.machine.set_edges(run, edges)
             self.machine.set_edges(state, edges)

@@ -5,6 +5,10 @@ ones are refused (`Format.departure` says which). Such a subset must not be nega
 it is exact are `format_universe`, and where a format stands under ``not``, ``oneOf`` or ``if``, the others have to be
 refused.
 
+Of the official suite's 255 valid strings 37 are refused: hostname 15 (all A-labels), idn-hostname 20 (A-labels, letters
+that depend on context or are read right to left, a label of 52 letters), idn-email 1 (a domain that is not in NFC),
+regex 1 (a back reference); of its 388 invalid strings none is accepted.
+
 A name that is not in `FORMATS` is an annotation, as the standard has it (JSON Schema 2020-12 validation §7.2.3).
 
 Cost: a format's automaton is built once, on first use, and has fewer than 2,000 states.

@@ -15,7 +15,7 @@ from stcon.grammar.json_schema.residual import Names
 from stcon.grammar.json_schema.satisfy import NameClass, Vector
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, branches
 from stcon.grammar.json_schema.strings import Block, Strings, Words, spell
-from stcon.grammar.machine import DEAD
+from stcon.grammar.machine import BEGIN, DEAD, END, SCOPE
 
 if TYPE_CHECKING:
     from stcon.grammar.json_schema.builder import MachineBuilder
@@ -40,7 +40,7 @@ class ObjectBuilder:
         declared = tuple(dict.fromkeys([*declared, *mentioned]))
         names = Names(declared, declared, any_order=self.builder.options.key_order == "any")
         return self.builder.event(
-            ("object", vector, names), lambda: {**self._close(vector), **self._quote(vector, names)}
+            ("object", vector, names), lambda: {**self._close(vector), **self._quote(vector, names)}, mark=SCOPE
         )
 
     def closed(self, condition: Formula, formula: Formula) -> Formula:
@@ -87,7 +87,7 @@ class ObjectBuilder:
         others = names if names.any_order else names.none()
         classes = []
         for group in self.sat.other_names(current, names):
-            target = self._value_of(group.after, others)
+            target = self._value_of(group.after, others, mark=END)
             if target is not None:
                 classes.append((group, target))
         if not targets and not classes:
@@ -109,8 +109,12 @@ class ObjectBuilder:
                     break
         return targets, current
 
-    def _value_of(self, vector: Vector, names: Names) -> int | None:
-        """The state after a name, before its colon; None if no value of it leaves anything possible."""
+    def _value_of(self, vector: Vector, names: Names, *, mark: int = 0) -> int | None:
+        """The state after a name, before its colon; None if no value of it leaves anything possible.
+
+        Args:
+            mark: `END` for names that are not declared: the history constraint keeps them from coming twice.
+        """
         by_rest: dict[Vector, list[Formula]] = {}
         for decision in self.sat.decide(vector):
             rest = self._possible(decision.rest, names)
@@ -120,7 +124,9 @@ class ObjectBuilder:
             return None
         conditions = tuple(self.formulas.or_(parts) for parts in by_rest.values())
         symbol = self.machine.return_symbol([self._after_value(rest, names) for rest in by_rest])
-        return self.builder.event(("colon", conditions, symbol), lambda: self._colon(conditions, symbol))
+        return self.builder.event(
+            ("colon", conditions, symbol, mark), lambda: self._colon(conditions, symbol), mark=mark
+        )
 
     def _colon(self, conditions: Vector, symbol: int) -> Edges:
         value = self.builder.event(("call", conditions, symbol), lambda: self.builder.called(conditions, symbol))
@@ -151,7 +157,7 @@ class ObjectBuilder:
                 entries.setdefault(text, DEAD)
         symbol = self.machine.return_symbol([target for _, target in classes])
         others = self.builder.string(vector, counter=False)
-        return self._name(tuple(sorted(entries.items())), 0, others, symbol)
+        return self._name(tuple(sorted(entries.items())), 0, others, symbol, mark=BEGIN)
 
     def _others(self, vector: Vector, declared: tuple[str, ...]) -> tuple[Vector, Strings]:
         """The automaton for undeclared names.
@@ -180,14 +186,15 @@ class ObjectBuilder:
         vector = (*(f.atom(("strings", frozenset({name}))) for name in targets), *(group.names for group, _ in classes))
         symbol = self.machine.return_symbol([*targets.values(), *(target for _, target in classes)])
         start = self.builder.string(vector, counter=False)
-        return self.builder.event(("names", start, symbol), lambda: CallRow(start, symbol, {}), gap=False)
+        return self.builder.event(("names", start, symbol), lambda: CallRow(start, symbol, {}), gap=False, mark=BEGIN)
 
-    def _name(self, entries: Entries, depth: int, others: int, symbol: int) -> int:
+    def _name(self, entries: Entries, depth: int, others: int, symbol: int, *, mark: int = 0) -> int:
         """The state inside a name that may still become one of `entries` or one that the automaton `others` accepts."""
         return self.builder.event(
             ("name", entries, depth, others, symbol),
             lambda: self._name_row(entries, depth, others, symbol),
             gap=False,
+            mark=mark,
         )
 
     def _name_row(self, entries: Entries, depth: int, others: int, symbol: int) -> CallRow:

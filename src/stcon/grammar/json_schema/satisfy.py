@@ -141,6 +141,26 @@ class Satisfiability:
                 return self.array(formula)
         return self.object(formula, self.undeclared(formula))
 
+    def values(self, formula: Formula) -> list[Any] | None:
+        """All scalar values that satisfy a value formula, if it admits no others and their list is at hand."""
+        f = self.formulas
+        found: list[Any] = []
+        for kind in ("array", "object"):
+            if self.of_type(kind, self.expander.expand(formula, kind)):  # type: ignore[arg-type]
+                return None
+        if self.expander.expand(formula, "null") is f.true:
+            found.append(None)
+        boolean = self.expander.expand(formula, "boolean")
+        found += [value for value in (False, True) if f.replace(boolean, {f.atom(("true",)): f.constant(value)}) is f.true]
+        for kind, tag in (("string", "strings"), ("number", "numbers")):
+            local = self.expander.expand(formula, kind)  # type: ignore[arg-type]
+            listed = {atom for atom in local.atoms if atom.atom[0] == tag}  # type: ignore[index]
+            if f.replace(local, dict.fromkeys(listed, f.false)) is not f.false:
+                return None
+            words = sorted({value for atom in listed for value in atom.atom[1]})  # type: ignore[index]
+            found += [word for word in words if satisfies(self.expander, formula, word)]
+        return found
+
     # ------------------------------------------------------------------------------------------------- arrays
 
     def array(self, formula: Formula) -> bool:
