@@ -61,7 +61,7 @@ def load(
         for token, added_token in added.items()
         if token not in special and token not in ends and not _is_picky(added_token)
     }
-    encode = _encoder(reading.plain, kept)
+    encode = reading.encoder(_encoder(reading.plain, kept))
     return Vocabulary(token_bytes, end_ids=ends, special_ids=special, encode=encode, splitter=reading.splitter(kept))
 
 
@@ -114,6 +114,9 @@ class _ByteLevel:
     def added_bytes(self, content: str, in_model: bool) -> bytes:
         return content.encode()
 
+    def encoder(self, encode: Encoder) -> Encoder:
+        return encode
+
     def splitter(self, kept: Mapping[str, int]) -> Splitter | None:
         pre_tokenizer = self.plain.pre_tokenizer
         if not _splits(parts(pre_tokenizer)):
@@ -140,6 +143,22 @@ class _SentencePiece:
 
     def added_bytes(self, content: str, in_model: bool) -> bytes:
         return self.token_bytes(content) if in_model else content.encode()
+
+    def encoder(self, encode: Encoder) -> Encoder:
+        """`encode`, with a literal ``▁`` in the text spelled by its bytes: the model would read it as a space."""
+        found = [self.plain.token_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
+        mark = [token for token in found if token is not None]
+        if not self.has_bytes or len(mark) < len(found):
+            return encode
+
+        def exact(text: str) -> list[int]:
+            first, *rest = text.split(SPACE)
+            ids = encode(first)
+            for part in rest:
+                ids += mark + encode(part)
+            return ids
+
+        return exact
 
     def splitter(self, kept: Mapping[str, int]) -> Splitter | None:
         return None

@@ -131,7 +131,7 @@ class ProbingSplitter:
 
     def __init__(self, inner: Splitter, probes: Iterable[str], reach: int | None) -> None:
         self.inner = inner
-        self.probes = tuple(sorted(set(probes)))
+        self.probes = tuple(probes)
         self.reach = reach
 
     def starts(self, text: str) -> list[int]:
@@ -146,6 +146,15 @@ class ProbingSplitter:
             starts = starts[:first] + common_prefix(starts[first:], probed)
         return starts
 
+    def mended(self, found: Iterable[tuple[str, str]]) -> ProbingSplitter:
+        """With those characters of the violations `found` as probes that the ones before do not make superfluous."""
+        mended = self
+        for text, character in found:
+            settled = _settled(mended, text)
+            if mended.starts(text + character)[: len(settled)] != settled:
+                mended = ProbingSplitter(self.inner, (*mended.probes, character), self.reach)
+        return mended
+
 
 def check_locality(splitter: Splitter) -> Locality:
     """Try Assumption 1 on `splitter` and choose a safe policy. Cost: a few thousand calls of `splitter.starts`."""
@@ -153,21 +162,19 @@ def check_locality(splitter: Splitter) -> Locality:
         note = "no pre-tokenizer: cut where no token crosses, which is local by construction"
         return Locality(splitter, is_local=True, restarts=True, note=note)
     texts = list(_texts(getattr(splitter, "added", ())))
-    probes = {character for _, character in violations(splitter, texts)}
+    found = list(violations(splitter, texts))
     restarts = _restarts(splitter, texts)
-    if not probes:
+    if not found:
         note = f"pre-tokenizer blocks, local on {len(texts)} texts grown by single characters"
         return Locality(splitter, is_local=True, restarts=restarts, note=note)
+    probing = ProbingSplitter(splitter, (), PROBE_REACH if restarts else None)
     for _ in range(MAX_ROUNDS):
-        probing = ProbingSplitter(splitter, probes, PROBE_REACH if restarts else None)
-        missed = {character for _, character in violations(probing, texts)}
-        if not missed:
+        probing = probing.mended(found)
+        found = list(violations(probing, texts)) if len(probing.probes) <= MAX_PROBES else found
+        if not found:
             shown = "".join(probing.probes)
             note = f"the pre-tokenizer is not local (Assumption 1): cuts that one of {shown!r} would undo are held back"
             return Locality(probing, is_local=False, restarts=_restarts(probing, texts), note=note)
-        if len(probes | missed) > MAX_PROBES:
-            break
-        probes |= missed
     note = "the pre-tokenizer is not local (Assumption 1): no block is final before the text is"
     return Locality(WholeSplitter(), is_local=False, restarts=True, note=note)
 
@@ -182,6 +189,12 @@ def violations(splitter: Splitter, texts: Iterable[str]) -> Iterator[tuple[str, 
                 yield text[: size - 1], text[size - 1]
             certain = len(text[:size].rstrip())
             settled = [start for start in starts if start <= certain]
+
+
+def _settled(splitter: Splitter, text: str) -> list[int]:
+    """The starts up to m(text)."""
+    certain = len(text.rstrip())
+    return [start for start in splitter.starts(text) if start <= certain]
 
 
 def _restarts(splitter: Splitter, texts: Sequence[str]) -> bool:

@@ -2,8 +2,8 @@
 
 A token's bytes are what it adds to a text that has begun: where a tokenizer writes a dummy space before the first word
 (sentencepiece), the bytes and `Vocabulary.encode` leave that space out, because the text under a constraint always
-follows a prompt. So ``decode(encode(x)) == x`` for every text, and the first word is spelled without a space unless the
-text has one.
+follows a prompt. So ``decode(encode(x)) == x`` for every text whose bytes have tokens (`Vocabulary.missing_bytes`), and
+the first word is spelled without a space unless the text has one.
 
 Special and end tokens have no bytes: no constraint admits them as text. Added tokens that are not special (Qwen's
 ``<tool_call>``) have their surface bytes.
@@ -83,6 +83,12 @@ class Vocabulary:
         """Bytes of the longest token."""
         return int(self._packed.lengths.max(initial=0))
 
+    @cached_property
+    def missing_bytes(self) -> frozenset[int]:
+        """The bytes that are no token by themselves (SmolLM2 lacks U+0004); text with them may have no spelling."""
+        single = {data[0] for data in self._bytes if data and len(data) == 1}
+        return frozenset(range(256)) - single
+
     def token_bytes(self, token_id: int) -> bytes | None:
         """The bytes of `token_id`; None if it has none."""
         return self._bytes[token_id]
@@ -94,6 +100,16 @@ class Vocabulary:
     def encode(self, text: str) -> list[int]:
         """The tokenizer's split of `text` as a continuation: nothing added, special tokens in it read as plain text."""
         return self._encode(text) if text else []
+
+    def encode_prefix(self, text: str, length: int) -> list[int]:
+        """The first tokens of ``encode(text)``: those of its blocks that end by `length`, in UTF-8 bytes.
+
+        Not the same as encoding the shorter text: GPT-2's pattern cuts ``\\r\\n`` before a word after the ``\\r``, and
+        not at all by itself.
+        """
+        data = text.encode()
+        cuts = [cut for cut in (*self.block_starts(text), len(data)) if cut <= length]
+        return [token for a, b in pairwise(cuts) for token in self.encode(data[a:b].decode())]
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """`encode` of UTF-8. Raises UnicodeDecodeError (a ValueError) if it is not."""
