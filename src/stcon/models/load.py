@@ -95,7 +95,7 @@ def _looks_like_hub_id(name: str) -> bool:
 
 
 def _from_gguf(path: Path, device: str, dtype: str) -> TransformersModel:
-    """A GGUF file, its weights dequantised by transformers."""
+    """A GGUF file, its weights dequantised."""
     if not path.is_file():
         raise ModelUnavailable(f"{path}: no such file; check the path")
     if path.suffix != ".gguf":
@@ -107,8 +107,23 @@ def _from_gguf(path: Path, device: str, dtype: str) -> TransformersModel:
 
     prompts = text.from_gguf(path)  # first, so that a broken file ends here and not after seconds of work
     vocabulary = Vocabulary.from_gguf(path)
-    network = _load_network(str(path.parent), str(path), device, dtype, gguf_file=path.name, local_files_only=True)
+    network = _load_gguf(path, device, dtype)
     return TransformersModel(network, vocabulary, prompts, name=path.stem)
+
+
+def _load_gguf(path: Path, device: str, dtype: str) -> Any:
+    """The network in a GGUF file: by the quick way if it is a plain Llama, else by transformers."""
+    from stcon.models.gguf_weights import load_llama
+    from stcon.models.transformers import quiet
+
+    try:
+        with quiet():
+            network = load_llama(path, _dtype(dtype, device))
+    except (RuntimeError, ValueError) as error:
+        raise _unloadable(str(path), error) from error
+    if network is None:
+        return _load_network(str(path.parent), str(path), device, dtype, gguf_file=path.name, local_files_only=True)
+    return network.to(device).eval()
 
 
 def _from_pretrained(source: str, name: str, device: str, dtype: str, *, local_only: bool) -> TransformersModel:
@@ -140,7 +155,7 @@ def _load_network(source: str, name: str, device: str, dtype: str, **options: An
         with quiet():
             network = AutoModelForCausalLM.from_pretrained(source, dtype=_dtype(dtype, device), **options)
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError …: the library promises no set
-        raise ModelUnavailable(f"{name}: cannot be loaded as a causal language model ({_first_line(error)})") from error
+        raise _unloadable(name, error) from error
     return network.to(device).eval()
 
 
@@ -191,6 +206,10 @@ def _require_gguf() -> None:
         raise ModelUnavailable(
             "reading a GGUF file needs gguf, which is not installed; run: pip install 'stcon[torch]'"
         ) from error
+
+
+def _unloadable(name: str, error: Exception) -> ModelUnavailable:
+    return ModelUnavailable(f"{name}: cannot be loaded as a causal language model ({_first_line(error)})")
 
 
 def _first_line(error: BaseException) -> str:
