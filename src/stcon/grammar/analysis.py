@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon.grammar.completion import MAX_TEXT_BYTES, Completions, shortest
+from stcon.grammar.completion import MAX_TEXT_BYTES, Completions, label_of, returns_at_once, shortest
 from stcon.grammar.dot import to_dot
 from stcon.grammar.machine import DEAD, STACK_CAP, Machine
 
@@ -175,11 +175,21 @@ class _Place(NamedTuple):
     frame: _Frame
 
 
-# completed callees, in order: the state where each was entered and the label with which it ended
+# completed callees, in order: the state where each was entered and its ending
 _Passed = tuple[tuple[int, int], ...]
 
 # how a place was reached: from where, by which byte, and past which callees
 _Step = tuple[_Place, int, _Passed]
+
+
+class _Entry(NamedTuple):
+    """How a state was entered after a byte: past which callees, and whether a reading can rest there.
+
+    A state entered by a lazy return is passed through on the way to an edge of its own, or not entered at all.
+    """
+
+    passed: _Passed
+    rests: bool
 
 
 def check(machine: Machine) -> list[Violation]:
@@ -203,30 +213,36 @@ class _Checker:
         every = {machine.label(state) for state in range(machine.num_states)} - {-1}
         self.bottom = _Frame(-1, frozenset(every))
         self.came: dict[_Place, _Step | None] = {}
+        self.rested: dict[_Place, _Step | None] = {}
         self.below: dict[_Frame, set[_Frame]] = {self.bottom: set()}
         self.queue: deque[_Place] = deque()
         self.violations: dict[Violation, None] = {}
 
     def run(self) -> list[Violation]:
-        """Visit every reachable place, then look at every lazy return (which needs all callers known)."""
-        self._reach(_Place(self.machine.start, self.bottom), None)
+        """Visit every reachable place, then judge each: a return needs all its callers known."""
+        self._reach(_Place(self.machine.start, self.bottom), None, rests=True)
         while self.queue:
-            place = self.queue.popleft()
-            if self.completions.labels(place.state).keys() & place.frame.allowed:
-                self._expand(place)
-            else:
-                self._report("unproductive", place, self._witness(self.came[place]))
+            self._expand(self.queue.popleft())
+        for place, step in self.rested.items():
+            if not self._labels(place.state) & place.frame.allowed:
+                self._report("unproductive", place, self._witness(step))
         for place in self.came:
             self._check_return(place)
         return list(self.violations)
 
+    def _labels(self, state: int) -> frozenset[int]:
+        """The labels with which a callee in `state` can end."""
+        return frozenset(map(label_of, self.completions.endings(state)))
+
     def _report(self, kind: Kind, place: _Place, witness: bytes, byte: int = -1) -> None:
         self.violations.setdefault(Violation(kind, place.state, place.frame.symbol, witness, byte))
 
-    def _reach(self, place: _Place, step: _Step | None) -> None:
+    def _reach(self, place: _Place, step: _Step | None, *, rests: bool) -> None:
         if place not in self.came:
             self.came[place] = step
             self.queue.append(place)
+        if rests:
+            self.rested.setdefault(place, step)
 
     def _expand(self, place: _Place) -> None:
         """Reach every place after one edge of `place`, and after the callees that it enters."""
@@ -234,41 +250,39 @@ class _Checker:
             frames = [place.frame]
             for symbol in move.symbols:
                 frames.append(self._call(symbol, frames[-1]))
-            if not self._ends_at_once(move.target, frames[-1]):
-                self._reach(_Place(move.target, frames[-1]), (place, move.byte, ()))
-            entered: dict[int, _Passed] = {move.target: ()}
-            for frame, below in zip(reversed(frames), reversed(frames[:-1]), strict=False):
+            entered = {move.target: _Entry((), rests=True)}
+            self._enter(place, move.byte, entered, frames[-1])
+            for frame, below in zip(frames[:0:-1], frames[-2::-1], strict=True):
                 entered = self._returns(place, move.byte, entered, frame)
-                for state, path in entered.items():
-                    if not self._ends_at_once(state, below):
-                        self._reach(_Place(state, below), (place, move.byte, path))
+                self._enter(place, move.byte, entered, below)
 
-    def _returns(self, place: _Place, byte: int, entered: dict[int, _Passed], frame: _Frame) -> dict[int, _Passed]:
-        """Where `frame` continues after callees that began at `entered`; each with the callees passed so far."""
+    def _enter(self, place: _Place, byte: int, entered: dict[int, _Entry], frame: _Frame) -> None:
+        for state, entry in entered.items():
+            if frame == self.bottom or not self.machine.is_final(state):
+                self._reach(_Place(state, frame), (place, byte, entry.passed), rests=entry.rests)
+
+    def _returns(self, place: _Place, byte: int, entered: dict[int, _Entry], frame: _Frame) -> dict[int, _Entry]:
+        """Where `frame` continues after callees that began at `entered`."""
         targets = self.machine.resume_targets(frame.symbol)
-        after: dict[int, _Passed] = {}
-        for state, path in entered.items():
-            for label in self.completions.labels(state):
-                passed = (*path, (state, label))
-                if label >= len(targets):
+        after: dict[int, _Entry] = {}
+        for state, entry in entered.items():
+            for ending, length in self.completions.endings(state).items():
+                passed = (*entry.passed, (state, ending))
+                rests = returns_at_once(ending) and (length > 0 or entry.rests)
+                if label_of(ending) >= len(targets):
                     self._report("label", _Place(state, frame), self._witness((place, byte, passed)))
-                elif targets[label] != DEAD:
-                    after.setdefault(targets[label], passed)
+                elif (target := targets[label_of(ending)]) != DEAD and (target not in after or rests):
+                    after[target] = _Entry(passed, rests)
         return after
 
     def _call(self, symbol: int, below: _Frame) -> _Frame:
         targets = self.machine.resume_targets(symbol)
         allowed = frozenset(
-            label
-            for label, state in enumerate(targets)
-            if state != DEAD and self.completions.labels(state).keys() & below.allowed
+            label for label, state in enumerate(targets) if state != DEAD and self._labels(state) & below.allowed
         )
         frame = _Frame(symbol, allowed)
         self.below.setdefault(frame, set()).add(below)
         return frame
-
-    def _ends_at_once(self, state: int, frame: _Frame) -> bool:
-        return self.machine.is_final(state) and frame != self.bottom
 
     def _check_return(self, place: _Place) -> None:
         """A lazy return must not compete with the state's own bytes."""
@@ -299,7 +313,7 @@ class _Checker:
         """A text that takes `step`."""
         pieces: list[bytes] = []
         while step is not None:
-            place, byte, path = step
-            pieces.append(bytes([byte]) + b"".join(self.completions.text(state, label) for state, label in path))
+            place, byte, passed = step
+            pieces.append(bytes([byte]) + b"".join(self.completions.text(state, ending) for state, ending in passed))
             step = self.came[place]
         return b"".join(reversed(pieces))

@@ -43,20 +43,23 @@ class _Point(NamedTuple):
 
 
 class _How(NamedTuple):
-    """How a shortest completion begins: by a byte, or by ending the callee on top with a label; then from a point."""
+    """How a shortest completion begins: by a byte, or by the ending of the callee on top; then from a point."""
 
     byte: int
-    label: int
+    ending: int
     then: _Point
 
 
 class Completions:
-    """For each state and label, the fewest bytes that complete the current callee with that label.
+    """For each state and *ending*, the fewest bytes that complete the current callee with that ending.
+
+    An ending is twice a label, plus 1 where the callee ends in a `FINAL` state (and so returns at once): see `label_of`
+    and `returns_at_once`.
 
     Args:
         machine: every row is built first (`Machine.build_all`, within its state budget).
 
-    Cost: time and memory linear in states × distinct edges × labels, times a logarithm.
+    Cost: time and memory linear in states × distinct edges × endings, times a logarithm.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -67,14 +70,14 @@ class Completions:
         self._how: dict[tuple[_Point, int], _How | None] = {}
         self._before: dict[_Point, list[tuple[int, int]]] = {}  # point → (state, byte) with an edge to it
         self._calls: dict[int, set[_Point]] = {}  # callee's state → points with symbols, in that state
-        self._waiting: dict[_Point, list[tuple[_Point, int, int]]] = {}  # → (caller's point, label, bytes so far)
+        self._waiting: dict[_Point, list[tuple[_Point, int, int]]] = {}  # → (caller's point, ending, bytes so far)
         self._heap: list[tuple[int, int, _Point, int, _How | None]] = []
         self._ticket = itertools.count()
         self._collect()
         self._settle_all()
 
-    def labels(self, state: int) -> dict[int, int]:
-        """Label → fewest bytes from `state` to the end of its callee with that label; absent where impossible."""
+    def endings(self, state: int) -> dict[int, int]:
+        """Ending → fewest bytes from `state` to the end of its callee with it; absent where impossible."""
         return self._cost.get(_Point(state, ()), {})
 
     def moves(self, state: int) -> Iterator[Move]:
@@ -88,36 +91,36 @@ class Completions:
     def needed(self, config: Configuration) -> int | None:
         """Fewest bytes from `config` to acceptance, bounds ignored; None if there is no way.
 
-        Cost: O(stack · labels).
+        Cost: O(stack · endings).
         """
-        costs = self.labels(config.state)
+        costs = self.endings(config.state)
         for symbol in reversed(config.stack):
             below: dict[int, int] = {}
-            for label, spent in costs.items():
-                for after, more in self.labels(_resumed(self.machine, symbol, label)).items():
+            for ending, spent in costs.items():
+                for after, more in self.endings(_resumed(self.machine, symbol, label_of(ending))).items():
                     below[after] = min(below.get(after, spent + more), spent + more)
             costs = below
         return min(costs.values(), default=None)
 
-    def text(self, state: int, label: int) -> bytes:
-        """A shortest completion from `state` with `label`.
+    def text(self, state: int, ending: int) -> bytes:
+        """A shortest completion from `state` with `ending`.
 
         Raises:
             TooLarge: longer than `MAX_TEXT_BYTES`.
         """
-        length = self.labels(state)[label]
+        length = self.endings(state)[ending]
         if length > MAX_TEXT_BYTES:
             raise TooLarge("bytes of the shortest text", given=length, limit=MAX_TEXT_BYTES)
         text = bytearray()
-        todo = [(_Point(state, ()), label)]
+        todo = [(_Point(state, ()), ending)]
         while todo:
-            point, label = todo.pop()
-            how = self._how[point, label]
+            point, ending = todo.pop()
+            how = self._how[point, ending]
             if how is None:
                 continue
-            todo.append((how.then, label))
+            todo.append((how.then, ending))
             if point.symbols:
-                todo.append((_Point(point.state, ()), how.label))
+                todo.append((_Point(point.state, ()), how.ending))
             else:
                 text.append(how.byte)
         return bytes(text)
@@ -131,47 +134,57 @@ class Completions:
                 self._before.setdefault(point, []).append((state, move.byte))
                 self._expect(point)
             if (label := self.machine.label(state)) >= 0:
-                self._offer(0, _Point(state, ()), label, None)
+                self._offer(0, _Point(state, ()), 2 * label + self.machine.is_final(state), None)
 
     def _expect(self, point: _Point) -> None:
-        """Take note of a point with symbols, and of the labels with which its callee can already end."""
+        """Take note of a point with symbols, and of the endings that its callee is known to have."""
         known = self._calls.setdefault(point.state, set())
         if not point.symbols or point in known:
             return
         known.add(point)
-        for label, spent in list(self.labels(point.state).items()):
-            self._return(point, label, spent)
+        for ending, spent in list(self.endings(point.state).items()):
+            self._return(point, ending, spent)
 
-    def _offer(self, cost: int, point: _Point, label: int, how: _How | None) -> None:
-        if label not in self._cost.get(point, {}):
-            heapq.heappush(self._heap, (cost, next(self._ticket), point, label, how))
+    def _offer(self, cost: int, point: _Point, ending: int, how: _How | None) -> None:
+        if ending not in self._cost.get(point, {}):
+            heapq.heappush(self._heap, (cost, next(self._ticket), point, ending, how))
 
     def _settle_all(self) -> None:
         while self._heap:
-            cost, _, point, label, how = heapq.heappop(self._heap)
+            cost, _, point, ending, how = heapq.heappop(self._heap)
             costs = self._cost.setdefault(point, {})
-            if label in costs:
+            if ending in costs:
                 continue
-            costs[label] = cost
-            self._how[point, label] = how
+            costs[ending] = cost
+            self._how[point, ending] = how
             for state, byte in self._before.get(point, ()):
-                self._offer(cost + 1, _Point(state, ()), label, _How(byte, -1, point))
+                self._offer(cost + 1, _Point(state, ()), ending, _How(byte, -1, point))
             for caller, ended, spent in self._waiting.get(point, ()):
-                self._offer(spent + cost, caller, label, _How(-1, ended, point))
+                self._offer(spent + cost, caller, ending, _How(-1, ended, point))
             if not point.symbols:
                 for caller in list(self._calls.get(point.state, ())):
-                    self._return(caller, label, cost)
+                    self._return(caller, ending, cost)
 
-    def _return(self, caller: _Point, label: int, spent: int) -> None:
-        """The callee on top of `caller` can end with `label` after `spent` bytes."""
-        state = _resumed(self.machine, caller.symbols[-1], label)
+    def _return(self, caller: _Point, ending: int, spent: int) -> None:
+        """The callee on top of `caller` can end with `ending` after `spent` bytes."""
+        state = _resumed(self.machine, caller.symbols[-1], label_of(ending))
         if state == DEAD:
             return
         after = _Point(state, caller.symbols[:-1])
         self._expect(after)
-        self._waiting.setdefault(after, []).append((caller, label, spent))
+        self._waiting.setdefault(after, []).append((caller, ending, spent))
         for ended, more in list(self._cost.get(after, {}).items()):
-            self._offer(spent + more, caller, ended, _How(-1, label, after))
+            self._offer(spent + more, caller, ended, _How(-1, ending, after))
+
+
+def label_of(ending: int) -> int:
+    """The label of an ending."""
+    return ending >> 1
+
+
+def returns_at_once(ending: int) -> bool:
+    """Whether a callee with this ending returns before the next byte is seen."""
+    return bool(ending & 1)
 
 
 class _Preference(NamedTuple):
@@ -193,10 +206,10 @@ def shortest(machine: Machine, *, max_configurations: int = MAX_CONFIGURATIONS) 
         TooLarge: the search budget, the state budget or `MAX_TEXT_BYTES` is spent.
     """
     completions = Completions(machine)
-    labels = completions.labels(machine.start)
-    if not labels:
+    endings = completions.endings(machine.start)
+    if not endings:
         raise Unsatisfiable("no text is accepted")
-    text = completions.text(machine.start, min(labels, key=lambda label: labels[label]))
+    text = completions.text(machine.start, min(endings, key=lambda ending: endings[ending]))
     end = machine.run(machine.initial(), text)
     if end is not None and machine.accepts(end):
         return text

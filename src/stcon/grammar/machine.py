@@ -133,7 +133,7 @@ class Machine:
         max_states: state budget; one more raises `TooLarge`.
         row_builder: called with a state whose row is `UNBUILT`; must call `set_row` or `set_edges` for it.
 
-    Cost: 4·K bytes a state for ``delta`` and 17 bytes for the rest.
+    Cost: 4·K bytes a state for ``delta`` and 13 bytes for the rest.
     """
 
     def __init__(
