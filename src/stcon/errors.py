@@ -46,12 +46,18 @@ class GrammarError(RequestError):
     def __init__(
         self, message: str, *, pointer: str | None = None, keyword: str | None = None, advice: str | None = None
     ) -> None:
+        super().__init__(message)
         self.message = message
+        self.advice = advice
+        self.at(pointer, keyword)
+
+    def at(self, pointer: str | None, keyword: str | None = None) -> GrammarError:
+        """Name the place, for whoever knows it; returns the error itself."""
         self.pointer = pointer
         self.keyword = keyword
-        self.advice = advice
         place = f" at #{pointer}" if pointer is not None else ""
-        super().__init__(f"{message}{place}" + (f"; {advice}" if advice else ""))
+        self.args = (f"{self.message}{place}" + (f"; {self.advice}" if self.advice else ""),)
+        return self
 
 
 class InvalidSchema(GrammarError):

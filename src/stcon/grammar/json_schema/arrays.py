@@ -117,14 +117,14 @@ def unique_as_counts(sat: Satisfiability, formula: Formula) -> Formula:
 
 def _item_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any] | None:
     """All values that items may have, if they are few; None if not."""
+    atoms = [part.atom for part in parts if part.kind == "atom" and part.atom[0] in ("item", "items")]  # type: ignore[index]
+    last = max((index + (tag == "item") for tag, index, _ in atoms), default=0)  # type: ignore[misc]
+    if last > MAX_UNIQUE_VALUES:
+        return None
     found: dict[Any, Any] = {}
-    every: list[Formula] = []
-    for part in parts:
-        if part.kind == "atom" and part.atom[0] == "item":  # type: ignore[index]
-            every.append(part.atom[2])  # type: ignore[index]
-    rest = [part.atom[2] for part in parts if part.kind == "atom" and part.atom[0] == "items"]  # type: ignore[index]
-    for demand in [*every, sat.formulas.and_(rest)]:
-        values = sat.values(demand)
+    for position in range(last + 1):  # the last one stands for all items after the others
+        demands = [child for tag, index, child in atoms if index == position or (tag == "items" and index < position)]  # type: ignore[misc]
+        values = sat.values(sat.formulas.and_(demands))
         if values is None:
             return None
         found.update((canonical(value), value) for value in values)

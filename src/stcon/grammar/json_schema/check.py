@@ -1,7 +1,7 @@
 """What is refused is refused when compiling, not while decoding: every schema that can be reached is looked at.
 
-The machine is built on demand, so compilation visits each schema that can describe a value, expands it for every type,
-and compiles each pattern, format and bound in it once. The results are cached and used when rows are built.
+The machine is built on demand, so compilation visits each schema that can describe a value and expands it for every
+type, which checks its keywords and compiles its patterns and formats. The results are used when rows are built.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stcon.errors import GrammarError, Unsupported
-from stcon.grammar.json_schema import numbers, strings
+from stcon.errors import Unsupported
 from stcon.grammar.json_schema.arrays import unique_as_counts
 from stcon.grammar.json_schema.atoms import TYPES
 from stcon.grammar.json_schema.formula import Formula
@@ -31,7 +30,6 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
         for kind in TYPES:
             formula = sat.expander.formula(node, kind)
             for atom in sorted(formula.atoms, key=lambda atom: atom.index):
-                _check_atom(atom.atom, node)
                 for inner in _schemas_in(atom.atom):
                     if inner not in seen:
                         seen.add(inner)
@@ -41,32 +39,6 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
             if kind == "object":
                 _check_repeats(sat, node, formula)
     return len(seen)
-
-
-def _check_atom(atom: Any, node: SchemaNode) -> None:
-    """Compile what an atom needs, so that its refusal names the schema."""
-    try:
-        match atom[0]:
-            case "pattern" | "format":
-                strings.atom_dfa(atom)
-            case "multiple" | "min" | "max" | "numbers":
-                numbers.atom_dfa(atom)
-            case "each":
-                for inner in atom[1].atoms:
-                    _check_atom(inner.atom, node)
-    except GrammarError as error:
-        if error.pointer is None:
-            _place(error, node, atom)
-        raise
-
-
-def _place(error: GrammarError, node: SchemaNode, atom: Any) -> None:
-    keyword = {"min": "minimum", "max": "maximum", "multiple": "multipleOf", "numbers": "enum"}.get(atom[0], atom[0])
-    suffix = f"/{keyword}" if node.has(keyword) else ""
-    error.pointer = node.pointer + suffix
-    error.keyword = keyword
-    advice = f"; {error.advice}" if error.advice else ""
-    error.args = (f"{error.message} at #{error.pointer}{advice}",)
 
 
 def _schemas_in(atom: Any) -> Iterator[SchemaNode]:

@@ -16,7 +16,7 @@ from stcon.grammar.json_schema.formula import Formulas
 from stcon.grammar.json_schema.keywords import Expander
 from stcon.grammar.json_schema.residual import Residuals
 from stcon.grammar.json_schema.satisfy import Satisfiability
-from stcon.grammar.json_schema.schema import Schemas, check_depth
+from stcon.grammar.json_schema.schema import Schemas, check_json
 from stcon.grammar.json_schema.strings import Escapes, StringLanguages
 from stcon.grammar.machine import DEFAULT_MAX_STATES
 
@@ -62,7 +62,7 @@ def compile_json_schema(
     options = Options(whitespace, key_order, escapes, closed, max_whitespace, max_states)
     contents = _parse(schema)
     try:
-        check_depth(contents)
+        check_json(contents)
         schemas = Schemas(contents, documents)
         formulas = Formulas()
         expander = Expander(formulas, schemas, frozenset(FORMATS) if format == "assert" else frozenset())

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from stcon.errors import InvalidSchema, Unsupported
+from stcon.errors import GrammarError, InvalidSchema, Unsupported
 from stcon.grammar.json_schema.atoms import TYPES, JsonType
 from stcon.grammar.json_schema.formula import Formula, Formulas
-from stcon.grammar.json_schema.schema import SchemaNode, Schemas, canonical, number
+from stcon.grammar.json_schema.schema import SchemaNode, Schemas, canonical, escape, number
 
 _NUMERIC = {"integer": "number"}
 
@@ -82,7 +82,10 @@ class Expander:
         for keyword, value in contents.items():
             entry = KEYWORDS.get(keyword)
             if entry is not None and kind in entry.kinds and entry.since <= node.dialect.version:
-                parts.append(entry.function(self, node, value, kind, keyword))
+                try:
+                    parts.append(entry.function(self, node, value, kind, keyword))
+                except GrammarError as error:
+                    raise error if error.pointer is not None else error.at(f"{node.pointer}/{keyword}", keyword)
         return self.formulas.and_(parts)
 
     # ------------------------------------------------------------------------------------------ references, booleans
@@ -192,19 +195,26 @@ class Expander:
     def _multiple_of(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         divisor = _decimal(node, keyword, value)
         _require(divisor > 0, node, keyword, "a number greater than 0")
-        return self.formulas.atom(("multiple", divisor))
+        return self._leaf(("multiple", divisor))
+
+    def _leaf(self, atom: tuple[Any, ...]) -> Formula:
+        """An atom whose automaton is built now: what it refuses is refused here, where the place is known."""
+        from stcon.grammar.json_schema import numbers, strings
+
+        (numbers if atom[0] == "multiple" else strings).atom_dfa(atom)
+        return self.formulas.atom(atom)
 
     # ------------------------------------------------------------------------------------------------- strings
 
     def _pattern(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         _require(isinstance(value, str), node, keyword, "a string")
-        return self.formulas.atom(("pattern", value))
+        return self._leaf(("pattern", value))
 
     def _format(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         _require(isinstance(value, str), node, keyword, "a string")
         if value not in self.assert_formats:
             return self.formulas.true
-        return self.formulas.atom(("format", value))
+        return self._leaf(("format", value))
 
     def _min_length(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         return self._at_least("minlen", _count(node, keyword, value))
@@ -282,9 +292,14 @@ class Expander:
 
     def _pattern_properties(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         _require(isinstance(value, dict), node, keyword, "an object of schemas")
-        f = self.formulas
-        children = ((name, self.schema(self.schemas.child(node, keyword, name))) for name in value)
-        return f.and_(self.each(f.atom(("pattern", name)), child) for name, child in children)
+        parts = []
+        for pattern in value:
+            child = self.schema(self.schemas.child(node, keyword, pattern))
+            try:
+                parts.append(self.each(self._leaf(("pattern", pattern)), child))
+            except GrammarError as error:
+                raise error.at(f"{node.pointer}/{keyword}/{escape(pattern)}", keyword) from None
+        return self.formulas.and_(parts)
 
     def _additional_properties(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         return self.each(self.additional_names(node), self.schema(self.schemas.child(node, keyword)))
@@ -292,6 +307,8 @@ class Expander:
     def additional_names(self, node: SchemaNode) -> Formula:
         """The names that ``additionalProperties`` of `node` speaks of, as a string formula."""
         patterns = node.contents.get("patternProperties", {})
+        for keyword in ("properties", "patternProperties"):
+            _require(isinstance(node.contents.get(keyword, {}), dict), node, keyword, "an object of schemas")
         f = self.formulas
         matched = [f.atom(("pattern", pattern)) for pattern in patterns]
         return f.and_([self._other_names(node.contents.get("properties", {})), *(f.not_(part) for part in matched)])
@@ -441,8 +458,8 @@ def _require(condition: bool, node: SchemaNode, keyword: str, expected: str) -> 
 
 
 def _count(node: SchemaNode, keyword: str, value: Any) -> int:
-    valid = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and value >= 0 and value == int(value)
-    _require(valid, node, keyword, "a non-negative integer")
+    valid = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    _require(valid and 0 <= value < 2**63 and value == int(value), node, keyword, "a non-negative integer")
     return int(value)
 
 

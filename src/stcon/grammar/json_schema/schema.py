@@ -16,7 +16,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from stcon.errors import InvalidSchema, TooLarge, Unsupported
+from stcon.errors import InvalidSchema, TooLarge
 
 MAX_DEPTH = 400
 MAX_EXPONENT = 1_000
@@ -65,7 +65,7 @@ def dialect_of(contents: Value, default: Dialect) -> Dialect:
     if uri is None:
         return default
     if not isinstance(uri, str):
-        raise InvalidSchema("$schema must be a string", pointer="", keyword="$schema")
+        raise InvalidSchema("$schema must be a string", pointer="/$schema", keyword="$schema")
     return _DIALECTS.get(uri.split("://")[-1].rstrip("#"), DRAFT_2020)
 
 
@@ -105,13 +105,14 @@ class Schemas:
     """
 
     def __init__(self, root: Value, documents: Mapping[str, Value] | None = None) -> None:
-        self._nodes: dict[tuple[int, str, bool], SchemaNode] = {}
+        self._nodes: dict[tuple[int, tuple[str, ...]], SchemaNode] = {}
         self._synthetic: dict[str, SchemaNode] = {}
         self._targets: dict[tuple[int, str], SchemaNode] = {}
         self._keep: list[Value] = []
         dialect = dialect_of(root, DRAFT_2020)
-        self._documents = dict(documents or {})
-        resolver = _resolver(root, dialect, self._documents)
+        documents = dict(documents or {})
+        self._dynamic = any(_is_dynamic(document) for document in (root, *documents.values()))
+        resolver = _resolver(root, dialect, documents)
         self.root = self._intern(root, resolver, "", dialect)
 
     def child(self, parent: SchemaNode, *path: str | int) -> SchemaNode:
@@ -119,7 +120,7 @@ class Schemas:
         contents = parent.contents
         for step in path:
             contents = contents[step]
-        pointer = parent.pointer + "".join("/" + _escape(str(step)) for step in path)
+        pointer = parent.pointer + "".join("/" + escape(str(step)) for step in path)
         return self._enter(contents, parent.resolver, pointer, parent.dialect)
 
     def follow(self, node: SchemaNode, keyword: str) -> SchemaNode:
@@ -129,7 +130,7 @@ class Schemas:
             InvalidSchema: it does not resolve, or does not name a schema.
         """
         reference = node.contents[keyword]
-        place = f"{node.pointer}/{_escape(keyword)}"
+        place = f"{node.pointer}/{escape(keyword)}"
         if not isinstance(reference, str):
             raise InvalidSchema(f"{keyword} must be a string", pointer=place, keyword=keyword)
         key = (node.index, keyword)
@@ -154,14 +155,19 @@ class Schemas:
 
     def _lookup(self, node: SchemaNode, reference: str, keyword: str, place: str) -> SchemaNode:
         import referencing.exceptions
+        import referencing.jsonschema
 
-        if keyword == "$dynamicRef":
-            self._require_static(node, reference, place)
         try:
-            resolved = node.resolver.lookup(reference)
-        except (referencing.exceptions.Unresolvable, referencing.exceptions.NoSuchResource, ValueError) as error:
+            if keyword == "$recursiveRef":
+                resolved = referencing.jsonschema.lookup_recursive_ref(node.resolver)
+            else:
+                resolved = node.resolver.lookup(reference)
+        except (referencing.exceptions.Unresolvable, referencing.exceptions.NoSuchResource) as error:
             advice = "" if reference.startswith("#") else "; pass that document in `documents`"
             message = f"{keyword} {reference!r} does not resolve{advice}"
+            raise InvalidSchema(message, pointer=place, keyword=keyword) from error
+        except (AttributeError, TypeError, ValueError) as error:  # the library meets something that is not a schema
+            message = f"{keyword} {reference!r} does not name a schema"
             raise InvalidSchema(message, pointer=place, keyword=keyword) from error
         if not isinstance(resolved.contents, (dict, bool)):
             raise InvalidSchema(f"{keyword} {reference!r} does not name a schema", pointer=place, keyword=keyword)
@@ -169,22 +175,6 @@ class Schemas:
         pointer = (base + "#" if base else "") + fragment
         dialect = dialect_of(resolved.contents, node.dialect)
         return self._intern(resolved.contents, resolved.resolver, pointer, dialect)
-
-    def _require_static(self, node: SchemaNode, reference: str, place: str) -> None:
-        """Refuse a ``$dynamicRef`` whose target depends on how it was reached."""
-        anchor = reference.rpartition("#")[2]
-        holders = sum(
-            subschema.get("$dynamicAnchor") == anchor
-            for document in (self.root.contents, *self._documents.values())
-            for subschema in _objects(document)
-        )
-        if holders > 1:
-            raise Unsupported(
-                f"$dynamicRef {reference!r} has {holders} candidate targets",
-                pointer=place,
-                keyword="$dynamicRef",
-                advice="use $ref where the target is known",
-            )
 
     def _enter(self, contents: Value, resolver: Any, pointer: str, dialect: Dialect) -> SchemaNode:
         """Intern a subschema; one with an identifier of its own starts a new base for references."""
@@ -201,14 +191,20 @@ class Schemas:
                 f"expected a schema (an object or a boolean), got {_kind(contents)}", pointer=pointer
             )
         if isinstance(contents, bool):
-            key = (-1 - contents, "", True)
+            key: tuple[int, tuple[str, ...]] = (-1 - contents, ())
         else:
-            key = (id(contents), resolver._base_uri, False)
+            key = (id(contents), (resolver._base_uri, *self._scope(resolver)))
         node = self._nodes.get(key)
         if node is None:
             self._keep.append(contents)
             node = self._nodes[key] = SchemaNode(contents, resolver, pointer, dialect, len(self._nodes))
         return node
+
+    def _scope(self, resolver: Any) -> tuple[str, ...]:
+        """The resources through which a schema was reached, outermost first: on these ``$dynamicRef`` depends."""
+        if not self._dynamic:
+            return ()
+        return tuple(dict.fromkeys(uri for uri, _ in reversed(list(resolver.dynamic_scope()))))
 
 
 def canonical(value: Value) -> Value:
@@ -253,13 +249,23 @@ def number(value: float | Decimal) -> Decimal:
     return Decimal((sign, digits[:stripped], exponent + len(digits) - stripped))
 
 
-def check_depth(value: Value, limit: int = MAX_DEPTH) -> None:
-    """Refuse a document nested deeper than `limit`, without recursion. Cost: O(size)."""
+def check_json(value: Value, limit: int = MAX_DEPTH) -> None:
+    """Refuse what is not JSON or nested deeper than `limit`, without recursion. Cost: O(size).
+
+    Raises:
+        InvalidSchema: a key that is not a string, or a value of no JSON type.
+        TooLarge: nested too deeply.
+    """
     level: list[Value] = [value]
     depth = 0
     while level:
         if depth > limit:
             raise TooLarge("nesting of the schema", given=depth, limit=limit, pointer="")
+        for item in level:
+            if isinstance(item, dict) and not all(isinstance(key, str) for key in item):
+                raise InvalidSchema("an object has a key that is not a string", pointer="")
+            if not (item is None or isinstance(item, (dict, list, str, bool, int, float, Decimal))):
+                raise InvalidSchema(f"{type(item).__name__} is not a JSON type", pointer="")
         level = [inner for item in level for inner in _inner(item)]
         depth += 1
 
@@ -271,14 +277,18 @@ def _inner(item: Value) -> Iterator[Value]:
         yield from item
 
 
-def _objects(document: Value) -> Iterator[dict[str, Value]]:
-    """Every object inside `document`, schemas or not."""
+def _is_dynamic(document: Value) -> bool:
+    """Whether what a schema means may depend on how it was reached."""
     pending = [document]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
-            yield item
+            reference = item.get("$ref")
+            metaschema = isinstance(reference, str) and "json-schema.org" in reference
+            if metaschema or "$dynamicRef" in item or "$recursiveRef" in item:
+                return True
         pending.extend(_inner(item))
+    return False
 
 
 def _resolver(root: Value, dialect: Dialect, documents: Mapping[str, Value]) -> Any:
@@ -292,7 +302,8 @@ def _resolver(root: Value, dialect: Dialect, documents: Mapping[str, Value]) -> 
     resource = specification.create_resource(root)
     base = (root.get(dialect.id_keyword) if isinstance(root, dict) else None) or ""
     if not isinstance(base, str):
-        raise InvalidSchema(f"{dialect.id_keyword} must be a string", pointer="", keyword=dialect.id_keyword)
+        pointer = f"/{dialect.id_keyword}"
+        raise InvalidSchema(f"{dialect.id_keyword} must be a string", pointer=pointer, keyword=dialect.id_keyword)
     registry = registry.with_resource(base.rstrip("#"), resource)
     assert isinstance(registry, referencing.Registry)
     return registry.resolver(base.rstrip("#"))
@@ -318,7 +329,8 @@ def _specification(name: str) -> Any:
     }[name]
 
 
-def _escape(step: str) -> str:
+def escape(step: str) -> str:
+    """One step of a JSON pointer (RFC 6901, section 3)."""
     return step.replace("~", "~0").replace("/", "~1")
 
 
