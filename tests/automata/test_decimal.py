@@ -172,7 +172,7 @@ def test_equal_to_on_all_short_texts(values: list[str], exponent: bool) -> None:
 
 
 @given(bound_and_text(exponent=False), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_bounds_on_random_plain_numbers(case: tuple[str, str], exclusive: bool) -> None:
     """Both bounds agree with exact fractions on texts near the bound."""
     bound, text = case
@@ -184,7 +184,7 @@ def test_bounds_on_random_plain_numbers(case: tuple[str, str], exclusive: bool) 
 
 
 @given(bound_and_text(exponent=True), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_bounds_on_random_scientific_numbers(case: tuple[str, str], exclusive: bool) -> None:
     """With exponents the verdict is exact on the scientific universe, and nothing outside it is accepted."""
     bound, text = case
@@ -213,7 +213,7 @@ def test_equal_to_on_random_numbers(values: list[str], data: st.DataObject, expo
     st.integers(0, 8),
     st.sampled_from(["", "0", "00"]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_multiple_of_on_random_numbers(n: int, power: int, m: int, places: int, zeros: str) -> None:
     """A text, and the multiple of the divisor next to it, are judged as by exact division."""
     divisor = Decimal(n).scaleb(power)
