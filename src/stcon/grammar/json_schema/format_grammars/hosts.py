@@ -129,8 +129,8 @@ FORMATS = (
         within=(_SHORT_LOCAL_PART_UTF8,),
         without=(rf"[\s\S]*@{_A_LABEL}", rf"[\s\S]*@{_DOUBLE_HYPHEN}"),
         outer=r"[\s\S]+@[\s\S]+",
-        departure="domains as idn-hostname; general address literals; local parts of more than 16 characters if they are "
-        "quoted or not ASCII",
+        departure="domains as idn-hostname; general address literals; local parts of more than 16 characters if "
+        "they are quoted or not ASCII",
     ),
     Format("uuid", "RFC 4122 §3", "-".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12))),
 )
