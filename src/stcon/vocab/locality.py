@@ -20,14 +20,16 @@ import random
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from stcon.vocab.blocks import PairSplitter, Splitter, WholeSplitter, common_prefix
 
 NUM_TEXTS = 300
 MAX_ROUNDS = 3
-MAX_PROBES = 24
+MAX_FOUND = 200
+MAX_PROBES = 12
 PROBE_REACH = 8
-RESTART_STRIDE = 3
+STRIDE = 3
 ATOMS = (
     *("a", "b", "Z", "word", "Name", "0", "7", "42", "x1", "é", "É", "ß", "中", "文A", "あ", "ア", "ё", "한", "ǅ", "ʰ"),
     *(" ", " ", "  ", "\n", "\r\n", "\t", " \n", "\u00a0", "\u3000", "\u2028"),
@@ -151,7 +153,7 @@ class ProbingSplitter:
         mended = self
         for text, character in found:
             settled = _settled(mended, text)
-            if mended.starts(text + character)[: len(settled)] != settled:
+            if len(mended.probes) <= MAX_PROBES and mended.starts(text + character)[: len(settled)] != settled:
                 mended = ProbingSplitter(self.inner, (*mended.probes, character), self.reach)
         return mended
 
@@ -162,7 +164,7 @@ def check_locality(splitter: Splitter) -> Locality:
         note = "no pre-tokenizer: cut where no token crosses, which is local by construction"
         return Locality(splitter, is_local=True, restarts=True, note=note)
     texts = list(_texts(getattr(splitter, "added", ())))
-    found = list(violations(splitter, texts))
+    found = list(islice(violations(splitter, texts), MAX_FOUND))
     restarts = _restarts(splitter, texts)
     if not found:
         note = f"pre-tokenizer blocks, local on {len(texts)} texts grown by single characters"
@@ -170,7 +172,9 @@ def check_locality(splitter: Splitter) -> Locality:
     probing = ProbingSplitter(splitter, (), PROBE_REACH if restarts else None)
     for _ in range(MAX_ROUNDS):
         probing = probing.mended(found)
-        found = list(violations(probing, texts)) if len(probing.probes) <= MAX_PROBES else found
+        if len(probing.probes) > MAX_PROBES:
+            break
+        found = list(islice(violations(probing, texts[::STRIDE]), MAX_FOUND))
         if not found:
             shown = "".join(probing.probes)
             note = f"the pre-tokenizer is not local (Assumption 1): cuts that one of {shown!r} would undo are held back"
@@ -199,7 +203,7 @@ def _settled(splitter: Splitter, text: str) -> list[int]:
 
 def _restarts(splitter: Splitter, texts: Sequence[str]) -> bool:
     """Whether a third of the texts, split again from the start of each of its blocks, gives the rest of its blocks."""
-    for text in texts[::RESTART_STRIDE]:
+    for text in texts[::STRIDE]:
         starts = splitter.starts(text)
         for index, start in enumerate(starts):
             if splitter.starts(text[start:]) != [later - start for later in starts[index:]]:
