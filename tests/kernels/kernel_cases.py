@@ -216,16 +216,16 @@ def text(
     return m
 
 
-def character_edges(m: Machine, target: int, inside_high: int) -> dict[int, int]:
+def character_edges(m: Machine, target: int, inside_high: int, effect: int = 0) -> dict[int, int]:
     """Edges on the lead bytes of every character past ASCII, which lead to `target`, bounded inside."""
     tails = [target]
     for _ in range(2):
-        state = m.new_state(counter_hi=inside_high)
+        state = m.new_state(counter_hi=inside_high, effect=effect)
         m.set_edges(state, dict.fromkeys(range(128, 192), tails[-1]))
         tails.append(state)
     edges = {}
     for first, last, low, high, count in UTF8:
-        state = m.new_state(counter_hi=inside_high)
+        state = m.new_state(counter_hi=inside_high, effect=effect)
         m.set_edges(state, dict.fromkeys(range(low, high + 1), tails[count - 1]))
         edges |= dict.fromkeys(range(first, last + 1), state)
     return edges

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stcon.errors import TooLarge
-from stcon.grammar.machine import CONFIG_WORDS, STACK_CAP, Configuration, Machine
+from stcon.grammar.machine import CONFIG_WORDS, COUNT, RESET, STACK_CAP, Configuration, Machine
 from stcon.kernels import plain, reference, walk
 from stcon.kernels.cpu import CpuKernel
 from stcon.vocab.vocabulary import Vocabulary
@@ -105,6 +105,23 @@ def test_row_is_shared_by_stacks_that_differ_below_what_was_looked_at() -> None:
     for below in range(20):
         kernel_mask(kernel, Configuration(1, (*(i % 2 for i in range(below)), 0, 1), counter=below))
     assert kernel.rows.misses == 1
+
+
+def test_row_is_shared_by_counters_that_are_reset_before_they_matter() -> None:
+    """A counter that is set to 0 before any test of it does not matter; one that is tested first does."""
+    machine = Machine()
+    start, bounded = machine.new_state(), machine.new_state(effect=COUNT, counter_hi=2)
+    machine.set_edges(start, {ord("a"): machine.new_state(effect=RESET)})
+    machine.set_edges(start + 2, {ord("a"): bounded})
+    machine.set_edges(bounded, {ord("a"): bounded})
+    vocabulary = Vocabulary.from_bytes([b"a" * n for n in range(1, 9)] + [None], [8])
+    kernel = CpuKernel(machine, vocabulary)
+    for counter in range(9):
+        kernel_mask(kernel, Configuration(start, (), counter))
+    assert kernel.rows.misses == 1
+    for counter in range(9):
+        kernel_mask(kernel, Configuration(bounded, (), counter))
+    assert kernel.rows.misses == 1 + 3  # two more, one more, none
 
 
 # ------------------------------------------------------------------------------------------------- free text

@@ -100,7 +100,8 @@ def string_machines(draw: st.DrawFn) -> Machine:
     for body, following in itertools.pairwise([*bodies, bodies[-1]]):
         edges = dict.fromkeys(cases.PLAIN_ASCII, following)
         if draw(st.integers(0, 9)) > 0:
-            edges |= cases.character_edges(machine, following, draw(bound))
+            effect = draw(st.sampled_from([0, 0, 0, 0, COUNT, RESET]))
+            edges |= cases.character_edges(machine, following, draw(bound), effect)
         if draw(st.integers(0, 5)) == 0:
             del edges[draw(st.sampled_from(sorted(edges)))]
         if draw(st.booleans()):
