@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from stcon.errors import InvalidOption
+
 if TYPE_CHECKING:
     from stcon.vocab import Vocabulary
 
@@ -109,10 +111,9 @@ class Segmenter:
             return 0
         shortest = size
         for text in continuations:
-            tokens = self.vocabulary.encode(block + text)
+            tokens = self.canonical((block + text).encode())
             first = self.vocabulary.token_bytes(tokens[0]) if tokens else None
-            if first is not None:  # past `size`, the first token covers `block`
-                shortest = min(shortest, len(first))
+            shortest = min(shortest, len(first or b""))  # past `size`, the first token covers `block`
         return shortest if shortest > 1 else 0
 
     def _stays_whole(self, block: str, live: Bool, continuations: Iterable[str]) -> bool:
@@ -143,10 +144,9 @@ class Segmenter:
     def canonical(self, data: bytes) -> list[int] | None:
         """The tokenizer's split of `data`, or None where it is not text or the tokens do not spell it."""
         try:
-            text = data.decode()
-        except UnicodeDecodeError:
+            tokens = self.vocabulary.encode_bytes(data)
+        except (UnicodeDecodeError, InvalidOption):  # not text, or no token for one of its bytes
             return None
-        tokens = self.vocabulary.encode(text)
         return tokens if self.vocabulary.spells(tokens, data) else None
 
     def greedy(self, data: bytes) -> list[int]:
