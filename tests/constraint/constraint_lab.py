@@ -288,7 +288,7 @@ def at_random(rng: random.Random, vocabulary: Vocabulary) -> Callable[[Plan, lis
         if ends and (rng.random() < 0.3 or len(output.plans) > 20):
             return ends[0]
         if len(output.plans) > 12:
-            for closing in rng.sample([b'"', b"]}"], 2) + [b",\n"]:
+            for closing in [*rng.sample([b'"', b"]}"], 2), b",\n"]:
                 closed = [token for token in tokens if _closes(vocabulary.token_bytes(token) or b"", closing)]
                 if closed:
                     return rng.choice(closed)

@@ -5,9 +5,11 @@
 1. follows the only live byte while the configuration is forced (the forced text w);
 2. takes the pending text, which ends with y and begins where blocks are certain, with w behind it, cut to whole
    characters, and finds how much of it is certain to be split the same way whatever follows (Theorem 20);
-3. commits the tokenizer's own tokens of the certain part. If the tokens already there do not begin that split, y is
+3. commits the tokenizer's own tokens of the certain part, and those of the block after it that every way to go on
+   agrees on. If the tokens already there do not begin that split, y is
    encoded again together with w (**healing**), which is possible because y was not fed to the model yet;
-4. computes the cover of what is held back and the mask of the configuration it has reached;
+4. computes the cover of what is held back (how long the next token of the canonical split must be at least) and the
+   mask of the configuration it has reached;
 5. if that leaves one single token, commits it too and starts again from 1.
 
 Hence at every configuration where the model is asked, it has at least two tokens to choose from, which is what makes
@@ -39,7 +41,7 @@ from typing import Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon.constraint.segments import Bool, Segmenter, segmenter_for, text_prefix
+from stcon.constraint.segments import Beginning, Bool, Segmenter, common_prefix, segmenter_for, text_prefix
 from stcon.errors import DecodingError, InvalidOption
 from stcon.grammar.machine import STACK_CAP, Machine
 from stcon.vocab import Vocabulary
@@ -288,9 +290,22 @@ class _Draft:
         live = self._live_after(forced) if len(data) == written + len(forced) else None
         starts = self.planner.vocabulary.block_starts(text)
         end = segmenter.certain_end(text, starts, live=live)
-        reached = end if end > written and self._rewrite(data[:end], starts) else written
-        self._set_cover(data, starts, reached, live)
+        if (end <= written or self._rewrite(data[:end], starts)) and end == starts[-1] and live is not None:
+            self._begin_block(end, segmenter.beginning(data[end:].decode(), live))
         self.tail = _cut(self.tail, starts, end)
+
+    def _begin_block(self, start: int, beginning: Beginning) -> None:
+        """Commit what is certain of the last block, which begins at `start`, and set the cover of the next token."""
+        edges = self.tail.edges
+        if start not in edges:
+            return
+        first = edges.index(start)
+        agree = len(common_prefix(self.tail.tokens[first:], beginning.tokens))
+        data = self.tail.data[:start] + self.planner.vocabulary.decode(beginning.tokens)
+        if len(data) > len(self.tail.data) and first + agree >= len(self.tail.tokens) - self._replaceable(first):
+            self._replace(first + agree, list(beginning.tokens[agree:]), data)
+        if self.tail.tokens[first:] == beginning.tokens:
+            self.cover = beginning.cover
 
     def _rewrite(self, data: bytes, starts: Sequence[int]) -> bool:
         """Commit tokens so that the pending text becomes `data`, whose end is certain. False if no split spells it."""
@@ -300,8 +315,8 @@ class _Draft:
         canonical = segmenter.canonical(data[edges[first] :])
         if canonical is None:
             return False
-        agree = _common_prefix(tail.tokens[first:], canonical)
-        replaceable = min(len(self.run), len(tail.tokens) - first) if self.planner.heal else 0
+        agree = len(common_prefix(tail.tokens[first:], canonical))
+        replaceable = self._replaceable(first)
         if first + agree >= len(tail.tokens) - replaceable:
             self._replace(first + agree, canonical[agree:], data)
             return True
@@ -309,7 +324,7 @@ class _Draft:
         for keep in sorted({len(tail.tokens) - replaceable, len(tail.tokens)}):
             tokens = self._encode_from(data, starts, edges[keep])
             if tokens is not None:
-                same = _common_prefix(tail.tokens[keep:], tokens)
+                same = len(common_prefix(tail.tokens[keep:], tokens))
                 self._replace(keep + same, tokens[same:], data)
                 return True
         return False
@@ -330,10 +345,9 @@ class _Draft:
         pieces = [self.planner.vocabulary.token_bytes(token) or b"" for token in tokens]
         self.tail = self.tail.replaced(keep, tokens, [len(piece) for piece in pieces], data)
 
-    def _set_cover(self, data: bytes, starts: Sequence[int], end: int, live: Bool | None) -> None:
-        """The cover of the held-back text ``data[end:]``, if it is one whole block and nothing of it was cut off."""
-        if live is not None and live.any() and end < len(data) and end == starts[-1]:
-            self.cover = self.planner.segmenter.cover(data[end:].decode(), live)
+    def _replaceable(self, first: int) -> int:
+        """How many of the pending tokens from `first` on may still be replaced."""
+        return min(len(self.run), len(self.tail.tokens) - first) if self.planner.heal else 0
 
     def _live_after(self, forced: bytes) -> Bool:
         """bool[256]: the bytes that may follow the forced text."""
@@ -353,10 +367,6 @@ def _cut(tail: Tail, starts: Sequence[int], end: int) -> Tail:
     certain = {start for start in starts if start <= end} | {0, end}
     cut = tail.since(max(i for i, edge in enumerate(tail.edges) if edge in certain))
     return cut if len(cut.data) <= MAX_PENDING else Tail()
-
-
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _stuck(config: Int32) -> str:

@@ -3,23 +3,24 @@
 A tokenizer cuts text into pre-token blocks and encodes each alone. `Segmenter` answers, for one vocabulary:
 
 * `certain_end`: up to where blocks are certain whatever follows (Theorem 20, both parts);
-* `cover`: if a held-back block is one token, how short the first token of a longer block can be (the boundary cover);
+* `beginning`: which tokens of a block that has only begun are certain nevertheless, and the cover of the next one;
 * `canonical`, `greedy`: the tokenizer's split of a piece of text, and any split at all.
 
 Every answer about what may follow quantifies over the bytes that the constraint allows there, and over no others.
 
-Source: the paper's Sections C.4 and D.3, Theorem 20. We depart from D.3 in two places: the whitespace clause of
-Theorem 20(i) is applied in full, not only to the last block; and the cover is the paper's ℓ only where no canonical
-continuation begins with a shorter token; where one does, the cover shrinks to it (see `Segmenter.cover`).
+Source: the paper's Sections C.4 and D.3, Theorem 20. We depart from D.3 in two places. The whitespace clause of
+Theorem 20(i) is applied in full, not only to the last block. And where D.3 sets a cover if the held-back block is one
+token, its length ℓ, `beginning` looks at the splits that the block can still get: the cover is exact, and tokens on
+which all of them agree are committed.
 """
 
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +33,26 @@ if TYPE_CHECKING:
 Int32 = NDArray[np.int32]
 Bool = NDArray[np.bool_]
 
-MAX_CONTINUATIONS = 5_000
+MAX_CROSSING = 5_000
 MAX_REMEMBERED = 4_096
 
 # characters that stand for all that are not ASCII, where pre-tokenizers might tell them apart
 _SAMPLES = ("é", "中", "あ", "\u0301", "ſ", "²", "€", "😀", "\u00a0", "\u3000", "\u2028", "\u200d")
+
+
+class Beginning(NamedTuple):
+    """What is certain of a block that has only begun.
+
+    Attributes:
+        tokens: its first tokens, whatever follows.
+        cover: the fewest bytes of the token after them; 0 or 1: nothing is known.
+    """
+
+    tokens: tuple[int, ...] = ()
+    cover: int = 0
+
+
+NOTHING = Beginning()
 
 
 class Segmenter:
@@ -54,7 +70,7 @@ class Segmenter:
         self._order = vocabulary.order
         self._data = vocabulary.data.tobytes()
         self._offsets = vocabulary.offsets
-        self._covers: dict[tuple[str, bytes], int] = {}
+        self._beginnings: dict[tuple[str, bytes], Beginning] = {}
         self._long_words: dict[int, Int32] = {}
 
     # ------------------------------------------------------------------------------------------------- certainty
@@ -78,48 +94,74 @@ class Segmenter:
         limit = min(starts[-1], len(text.rstrip().encode()))
         return starts[bisect_right(starts, limit) - 1]
 
-    def cover(self, block: str, live: Bool) -> int:
-        """The fewest bytes that the first token of a block beginning with `block` can have, or 0: nothing is claimed.
+    def beginning(self, block: str, live: Bool) -> Beginning:
+        """What every block that begins with `block` and goes on with a byte of `live`, or ends, has in common.
 
-        Claims something only where `block` is one token, does not end in whitespace, and stays inside one block
-        whatever follows. Then the paper's cover is the length ℓ of that token, which can be wrong: if ``":`` is a token
-        and so is ``:-``, the block ``":-`` may be split as ``"``, ``:-``. So every token that crosses the end of
-        `block` is tried: if the tokenizer would begin with a shorter token then, the cover is that token's length.
-        This is exact for byte-pair encodings, where a run of neighbouring canonical tokens is the canonical split of
-        its own text. Past `MAX_CONTINUATIONS` tokens to try, nothing is claimed.
+        If the tokens of such a block do not break at the end of `block`, one of them crosses it. In a byte-pair
+        encoding (and for unigram models and longest match) a run of neighbouring canonical tokens is the canonical
+        split of its own text, so it is enough to split `block` with the end of each token that could cross, and
+        without. Hence what all of these splits agree on is certain although the block is not, and the shortest of the
+        next tokens is the cover. (``":`` before a number: if ``:-`` is a token as well, ``":-`` may be split as ``"``,
+        ``:-``, and the cover is 1, not the paper's 2.)
+
+        Nothing is claimed for a block that ends in whitespace or that some next character would cut inside, and where
+        more than `MAX_CROSSING` tokens could cross.
 
         Args:
-            block: not empty.
+            block: not empty; it begins where a block certainly begins.
             live: bool[256], the bytes that may follow `block`.
 
         Cost: one encoding a crossing token (a few to a thousand), the first time; then a look-up.
         """
         key = (block, np.packbits(live).tobytes())
-        known = self._covers.get(key)
+        known = self._beginnings.get(key)
         if known is None:
-            if len(self._covers) >= MAX_REMEMBERED:
-                self._covers = {}
-            known = self._covers[key] = self._find_cover(block, live)
+            if len(self._beginnings) >= MAX_REMEMBERED:
+                self._beginnings = {}
+            known = self._beginnings[key] = self._find_beginning(block, live)
         return known
 
-    def _find_cover(self, block: str, live: Bool) -> int:
-        size = len(block.encode())
-        if size == 1 or block[-1].isspace() or self._count(block) != 1:
-            return 0
-        continuations = self._crossings(block.encode(), live)
-        if continuations is None or not self._stays_whole(block, live, continuations):
-            return 0
-        shortest = size
-        for text in continuations:
-            tokens = self.canonical((block + text).encode())
-            first = self.vocabulary.token_bytes(tokens[0]) if tokens else None
-            shortest = min(shortest, len(first or b""))  # past `size`, the first token covers `block`
-        return shortest if shortest > 1 else 0
+    def _find_beginning(self, block: str, live: Bool) -> Beginning:
+        if block[-1].isspace():
+            return NOTHING
+        data = block.encode()
+        crossing = self._crossing(data, live)
+        if crossing is None or not self._stays_whole(block, live, crossing):
+            return NOTHING
+        first = self._begun_inside("", block)
+        if first is None:
+            return NOTHING
+        certain, cover = len(first), 0  # the text may end with `block`: its own split is the first candidate
+        for text in crossing:
+            split = self._begun_inside(text, block)
+            if split is None:
+                return NOTHING
+            agree = len(common_prefix(first[:certain], split))
+            if agree < certain:
+                certain, cover = agree, self._size_of(first[agree])
+            # where `split` is certain to its end, nothing is known of the token after it
+            cover = min(cover, self._size_of(split[agree])) if agree < len(split) else 0
+            if not certain and cover <= 1:
+                return NOTHING
+        return Beginning(tuple(first[:certain]), cover if cover > 1 else 0)
 
-    def _stays_whole(self, block: str, live: Bool, continuations: Iterable[str]) -> bool:
+    def _begun_inside(self, text: str, block: str) -> list[int] | None:
+        """The tokens of `block` with `text` behind it that begin inside `block`; None if no split spells them."""
+        tokens = self.canonical((block + text).encode())
+        begin, size = 0, len(block.encode())
+        for count, token in enumerate(tokens or ()):
+            if begin >= size:
+                return tokens[:count] if tokens else None
+            begin += self._size_of(token)
+        return tokens
+
+    def _size_of(self, token: int) -> int:
+        return len(self.vocabulary.token_bytes(token) or b"")
+
+    def _stays_whole(self, block: str, live: Bool, crossing: Iterable[str]) -> bool:
         """Whether no character that may follow makes the pre-tokenizer cut inside `block` (samples are tried)."""
         size = len(block.encode())
-        following = {text[0] for text in continuations} | {chr(byte) for byte in _bytes(live) if byte < 0x80}
+        following = {text[0] for text in crossing} | {chr(byte) for byte in _bytes(live) if byte < 0x80}
         following.update(_SAMPLES if live[0x80:].any() else ())
         return all(
             start == 0 or start >= size
@@ -127,16 +169,17 @@ class Segmenter:
             for start in self.vocabulary.block_starts(block + character)
         )
 
-    def _crossings(self, block: bytes, live: Bool) -> set[str] | None:
-        """Text after `block` that some token, begun inside `block`, reaches; None if too many tokens to try."""
+    def _crossing(self, block: bytes, live: Bool) -> set[str] | None:
+        """Text after `block` that some token, begun inside `block`, reaches; None if there are too many of them."""
         tails: set[bytes] = set()
-        for cut in range(1, len(block)):
+        for cut in range(max(0, len(block) - self.vocabulary.longest), len(block)):
             suffix = block[cut:]
-            for byte in np.flatnonzero(live).tolist():
-                low, high = self._range(suffix + bytes((byte,)))
-                if len(tails) + high - low > MAX_CONTINUATIONS:
+            low, high = self._range(suffix)
+            for byte in _bytes(live) if low < high else ():
+                first, last = self._range(suffix + bytes((byte,)), low, high)
+                if len(tails) + last - first > MAX_CROSSING:
                     return None
-                tails.update(self._spelling(i)[len(suffix) :] for i in range(low, high))
+                tails.update(self._spelling(i)[len(suffix) :] for i in range(first, last))
         return {text for tail in tails for text in completions(tail)}
 
     # ------------------------------------------------------------------------------------------------- splitting
@@ -171,10 +214,6 @@ class Segmenter:
             bits[list(vocabulary.end_ids)] = 1
             words = self._long_words[size] = np.packbits(bits, bitorder="little").view(np.int32)
         return words
-
-    def _count(self, block: str) -> int:
-        tokens = self.canonical(block.encode())
-        return 0 if tokens is None else len(tokens)
 
     def _longest(self, data: bytes, position: int) -> int | None:
         """The index of the longest token that `data` has at `position`."""
@@ -227,6 +266,16 @@ def completions(tail: bytes) -> list[str]:
 
 # nothing, or one to three continuation bytes; the first is restricted after E0, ED, F0 and F4
 _ENDINGS = ((b"",), *(tuple(bytes((b,)) + b"\x80" * n for b in (0x80, 0x9F, 0xA0, 0xBF)) for n in range(3)))
+
+
+def common_prefix(first: Sequence[int], *others: Sequence[int]) -> list[int]:
+    """What all of them begin with."""
+    size = len(first)
+    for other in others:
+        size = next(
+            (i for i, (a, b) in enumerate(zip(first[:size], other, strict=False)) if a != b), min(size, len(other))
+        )
+    return list(first[:size])
 
 
 def _bytes(live: Bool) -> frozenset[int]:
