@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, models
-from vocab_cases import BUILDERS, SENTENCEPIECE, TEXTS
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from vocab_cases import BUILDERS, CORPUS, SENTENCEPIECE, TEXTS
 
 from stcon.errors import InvalidOption, ModelUnavailable
 from stcon.vocab import Vocabulary
@@ -140,6 +140,23 @@ def test_from_tokenizer_holes():
         *(b"a", None, None, b"b"),
         *(None, None, None, b" "),
     ]
+
+
+def test_from_tokenizer_unigram():
+    """Unigram without byte fallback: exact where its characters reach, cut at places that no token crosses."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, unk_token="<unk>", special_tokens=["<unk>", "</s>"], show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS * 4, trainer)
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    text = '{"name": "Ada Lovelace", "x": 12}'
+    assert vocabulary.decode(vocabulary.encode(text)) == text.encode()
+    assert len(vocabulary.block_starts(text)) > 3
+    assert vocabulary.end_ids == (tokenizer.token_to_id("</s>"),)
+    assert not vocabulary.spells(vocabulary.encode("\x01"), b"\x01")
 
 
 def test_from_tokenizer_unknown_character():

@@ -153,9 +153,7 @@ def test_read_metadata_as_package(tmp_path):
     writer.close()
     theirs = {key: field.contents() for key, field in gguf.GGUFReader(path).fields.items() if "." in key}
     ours = read_metadata(path)
-    assert {key: ours[key] for key in ours} == {
-        key: value for key, value in theirs.items() if not key.startswith("GGUF")
-    }
+    assert ours == {key: value for key, value in theirs.items() if not key.startswith("GGUF")}
 
 
 def test_read_metadata_cut_short(tmp_path):

@@ -16,7 +16,10 @@ from stcon.vocab.gguf import _GPT4O, _QWEN2
 
 tiktoken = pytest.importorskip("tiktoken", reason="needs tiktoken: pip install 'stcon[tiktoken]'")
 
-CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
 PATTERNS = {"cl100k": CL100K, "o200k": _GPT4O, "qwen": _QWEN2}
 
 
