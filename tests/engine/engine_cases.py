@@ -1,23 +1,15 @@
-"""What the engine's tests share: small machines, a small tokenizer, a grammar that is only a machine."""
+"""What the engine's tests share: small machines, two small tokenizers."""
 
-from dataclasses import dataclass
 from functools import cache
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from stcon.grammar.grammar import Grammar
 from stcon.grammar.machine import Machine
 from stcon.vocab.vocabulary import Vocabulary
 
 WORD = b"abcdefghijklmnopqrstuvwxyz "
 DIGITS = b"0123456789"
-
-
-@dataclass(frozen=True)
-class MachineGrammar:
-    """The part of a `Grammar` that the loop reads."""
-
-    machine: Machine
-    is_json: bool = True
 
 
 def chain(*parts):
@@ -116,4 +108,4 @@ VOCABULARIES = {"bpe": small_vocabulary, "greedy": greedy_vocabulary}
 @cache
 def grammar(name):
     """The grammar `name` of `MACHINES`."""
-    return MachineGrammar(MACHINES[name](), is_json=name not in ("spaces",))
+    return Grammar(MACHINES[name](), kind="grammar" if name == "spaces" else "json", source=name)

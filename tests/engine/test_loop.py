@@ -4,13 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from engine_cases import MACHINES, VOCABULARIES, MachineGrammar, chain, grammar, greedy_vocabulary, words
+from engine_cases import MACHINES, VOCABULARIES, chain, grammar, greedy_vocabulary, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stcon.engine.loop import generate
 from stcon.engine.sampling import Sampling
 from stcon.errors import DecodingError, InvalidOption, PromptTooLong
+from stcon.grammar.grammar import Grammar
 from stcon.models.fake import FakeModel, prefer, prefer_longest
 from stcon.vocab.vocabulary import Vocabulary
 
@@ -269,7 +270,7 @@ def test_generate_prompt_too_long(size):
 def test_generate_no_admissible_token(mode):
     """Where the vocabulary cannot spell what the grammar requires, decoding ends in an error, not in a wrong output."""
     vocabulary = Vocabulary.from_bytes([None, b"a", b"b", b"c"], end_ids=(0,))
-    needs_x = MachineGrammar(words("ax", "ay", "bx"))
+    needs_x = Grammar(words("ax", "ay", "bx"), kind="grammar", source=None)
     with pytest.raises(DecodingError):
         generate(FakeModel(vocabulary), [1], needs_x, mode=mode)
 
@@ -366,12 +367,8 @@ def test_generate_long_forced_text_is_fed_in_one_pass():
     """A forced text of a thousand bytes costs the one pass that the draw before it needs anyway."""
     middle = b"x" * 1000
     model = FakeModel(greedy_vocabulary())
-    output = generate(
-        model,
-        PROMPT,
-        MachineGrammar(chain({ord("a"), ord("b")}, b"!" + middle, {ord("0"), ord("1")}, b"."), False),
-        max_tokens=4000,
-    )
+    machine = chain({ord("a"), ord("b")}, b"!" + middle, {ord("0"), ord("1")}, b".")
+    output = generate(model, PROMPT, Grammar(machine, kind="grammar", source=None), max_tokens=4000)
     assert output.finish_reason == "stop"
     assert middle in output.text.encode()
     assert max(len(tokens) for tokens in model.passes) >= 1000

@@ -231,11 +231,15 @@ class _Run:
         if piece and self.stream is not None:
             self.stream(piece)
 
+    def _data(self) -> bytes:
+        return b"".join(token.data for token in self.tokens)
+
     def _result(self, grammar: Grammar | None, mode: Mode, total_s: float) -> Generation:
-        complete = grammar is not None and not self.text.stopped and self._accepted(grammar)
+        # by the machine's own definition, not by the kernel that decoded it
+        complete = grammar is not None and not self.text.stopped and grammar.accepts(self._data())
         return Generation(
             text=self.text.text,
-            value=_parse(self.text.text) if complete and grammar is not None and _is_json(grammar) else None,
+            value=_parse(self.text.text) if complete and grammar is not None and grammar.kind == "json" else None,
             tokens=tuple(self.tokens),
             finish_reason=self.finish or "stop",
             complete=complete,
@@ -250,22 +254,12 @@ class _Run:
             mask_s=self.mask_s,
         )
 
-    def _accepted(self, grammar: Grammar) -> bool:
-        """Whether the whole output is in the grammar, by the machine's own definition and not by what decoded it."""
-        machine = grammar.machine
-        config = machine.run(machine.initial(), b"".join(token.data for token in self.tokens))
-        return config is not None and machine.accepts(config)
-
 
 def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:  # JSON, yet past what Python reads: an integer of more than 4,300 digits
         return None
-
-
-def _is_json(grammar: Grammar) -> bool:
-    return bool(getattr(grammar, "is_json", False))
 
 
 def _check_limit(max_tokens: int) -> None:
