@@ -6,21 +6,24 @@ Heavy modules are imported inside the functions, so that importing this one is c
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Mapping
+from decimal import Decimal
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from stcon.errors import InvalidOption, InvalidSchema
 
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
-    from stcon.models import Model
+    from stcon.models.base import Model
 
 Whitespace = Literal["compact", "json", "flexible"]
 KeyOrder = Literal["schema", "any"]
 
 
 def compile(  # the public name is stcon.compile
-    schema: object,
+    schema: str | bytes | bool | Mapping[str, Any] | type,
     *,
     whitespace: Whitespace = "compact",
     key_order: KeyOrder = "schema",
@@ -35,7 +38,8 @@ def compile(  # the public name is stcon.compile
             does; ``"flexible"`` allows any bounded run.
         key_order: ``"schema"`` fixes the order of declared keys to the schema's, ``"any"`` lets the model choose.
         closed: an object that lists ``properties`` and says nothing of additional ones takes none.
-        **options: passed on to `stcon.grammar.compile_json_schema` (``escapes``, ``format``, ``max_states``).
+        **options: passed on to `stcon.grammar.compile_json_schema` (``escapes``, ``format``,
+            ``documents``, ``max_states``).
 
     Returns:
         A `Grammar`; every text it accepts satisfies the schema.
@@ -51,50 +55,56 @@ def compile(  # the public name is stcon.compile
     return compile_json_schema(plain, whitespace=whitespace, key_order=key_order, closed=closed, **options)
 
 
-def compile_regex(pattern: str) -> Grammar:
+def compile_regex(pattern: str, **options: Any) -> Grammar:
     """Compile a regular expression into the grammar of the texts it matches in full.
+
+    Args:
+        pattern: the expression, in Python's syntax.
+        **options: passed on to `stcon.grammar.compile_regex` (``dialect``, ``max_states``).
 
     Raises:
         GrammarError: the pattern is not one, matches nothing, is not regular, or is too large.
     """
     from stcon.grammar import compile_regex as build
 
-    return build(pattern)
+    return build(pattern, **options)
 
 
-def load_model(name: str | None = None, **options: Any) -> Model:
-    """Load a model: a directory, a .gguf file, a hub name, or None for the default one (`stcon pull` fetches it).
+def load_model(name: str | PathLike[str] = "default", **options: Any) -> Model:
+    """Load a model; see `stcon.models.load.load_model` for the options (``device``, ``dtype``, ``progress``).
+
+    Args:
+        name: ``"default"`` (``$STCON_MODEL``, else the model that `stcon pull` fetches), a directory, a .gguf file, or
+            a hub id.
 
     Raises:
         ModelUnavailable: there is no such model, or it cannot be fetched or read.
     """
-    from stcon.models import load_model as load
+    from stcon.models.load import load_model as load
 
-    return load(name, **options) if name is not None else load(**options)
+    return load(name if isinstance(name, str) else Path(name), **options)
 
 
 def parse_json(text: str | bytes, source: str = "the schema") -> Any:
-    """Parse JSON strictly (RFC 8259: UTF-8, no NaN or Infinity, every number representable).
+    """Parse JSON strictly (RFC 8259: UTF-8, no NaN or Infinity). Numbers with a point or an exponent become `Decimal`s.
 
     Raises:
         InvalidSchema: with line and column. `source` says what was being read.
     """
     try:
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        return json.loads(decoded, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(decoded, parse_constant=_refuse_constant, parse_float=Decimal)
     except json.JSONDecodeError as error:
-        raise InvalidSchema(
-            f"{source} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
-        ) from None
+        raise InvalidSchema(f"{source} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise InvalidSchema(f"{source} is not JSON: byte {error.start} is not UTF-8") from None
     except RecursionError:
         raise InvalidSchema(f"{source} is nested too deeply to be read") from None
-    except ValueError as error:  # a constant, a number past every range
+    except (ValueError, ArithmeticError) as error:  # a constant; a number past every range
         raise InvalidSchema(f"{source} is not JSON: {error}") from None
 
 
-def _as_schema(schema: object) -> object:
+def _as_schema(schema: object) -> Any:
     """A schema as plain Python data."""
     if isinstance(schema, str | bytes):
         return parse_json(schema)
@@ -110,9 +120,3 @@ def _require_choice(option: str, given: object, choices: tuple[str, ...]) -> Non
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(text: str) -> float:
-    if math.isinf(number := float(text)):
-        raise ValueError(f"{text[:40]} is past the range of numbers")
-    return number

@@ -37,8 +37,11 @@ class Commands(click.Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        parent = super().main
+        extra["windows_expand_args"] = windows_expand_args
+
         def run() -> Any:
-            return click.Group.main(self, args, prog_name, complete_var, False, windows_expand_args, **extra)
+            return parent(args, prog_name, complete_var, standalone_mode=False, **extra)
 
         return run() if not standalone_mode else sys.exit(_guarded(run))
 

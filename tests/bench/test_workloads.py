@@ -23,7 +23,7 @@ ANSWERS = {
     },
     "product": {
         "name": "the traillite tent ",
-        "price": 249.50,
+        "price": 249.95,
         "currency": "EUR",
         "in_stock": True,
         "categories": ["hiking", "outdoor", "camping"],
@@ -32,7 +32,7 @@ ANSWERS = {
     "event": {
         "title": "Northern Robotics Forum",
         "date": "2027-03-18",
-        "location": {"venue": "Harbour Hall", "city": "Gothenburg", "country": "Sweden"},
+        "location": {"venue": "Harbor Hall", "city": "Gothenburg", "country": "Sweden"},
         "attendees": [
             {"name": "Ingrid Solberg", "role": "speaker"},
             {"name": "Tomas Lindqvist", "role": "speaker"},

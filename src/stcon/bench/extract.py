@@ -12,17 +12,18 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stcon.bench.workloads import MISSING, Workload, leaves, load_all, same
 
 if TYPE_CHECKING:
+    from stcon.engine.control import Mode
     from stcon.grammar.grammar import Grammar
-    from stcon.models import Model
+    from stcon.models.base import Model
 
-MODES = ("free", "mask", "any", "canonical")
+Progress: TypeAlias = Callable[[str], None]
 
-Progress = Callable[[str], None]
+MODES: tuple[Mode, ...] = ("free", "mask", "any", "canonical")
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Summary:
 def measure(
     model: Model,
     *,
-    modes: Sequence[str] = MODES,
+    modes: Sequence[Mode] = MODES,
     rounds: int = 3,
     max_tokens: int = 320,
     whitespace: str = "compact",
@@ -142,7 +143,7 @@ def summarize(runs: Sequence[Run], workloads: Sequence[Workload] | None = None) 
 
 
 def agreement(free: object, answer: object) -> tuple[int, int]:
-    """How many leaf values of the free answer `answer` reproduces, and how many there are (none if it did not parse)."""
+    """How many leaf values of the free answer `answer` reproduces, of how many (0 of 0 if it did not parse)."""
     if free is MISSING:
         return 0, 0
     wanted = leaves(free)
@@ -171,7 +172,7 @@ def as_json(runs: Sequence[Run], summaries: Sequence[Summary], about: Mapping[st
     }
 
 
-def _generate(model: Model, task: Workload, grammar: Grammar | None, mode: str, max_tokens: int) -> Any:
+def _generate(model: Model, task: Workload, grammar: Grammar | None, mode: Mode, max_tokens: int) -> Any:
     """One greedy generation; the prompt is the same in every mode."""
     messages = [{"role": "user", "content": task.prompt}]
     return model.generate(messages, grammar, mode=mode, max_tokens=max_tokens, temperature=0.0)

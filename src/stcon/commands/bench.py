@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stcon.bench.extract import MODES, as_json, failures, measure, summarize
 from stcon.commands.inputs import environment, json_option, write_json
 
 if TYPE_CHECKING:
     from stcon.bench.extract import Run, Summary
-
-MODES = ("free", "mask", "any", "canonical")
+    from stcon.engine.control import Mode
 
 
 @click.group()
@@ -22,7 +22,9 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]")
+@click.option(
+    "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
+)
 @click.option("--modes", default=",".join(MODES), show_default=True, metavar="LIST", help="Which modes, by commas.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, metavar="N")
 @click.option("--max-tokens", type=click.IntRange(min=1), default=320, show_default=True, metavar="N")
@@ -30,6 +32,7 @@ def bench() -> None:
 @click.option("--show-text", is_flag=True, help="Also print every output.")
 @json_option
 def extract(
+    *,
     model_name: str | None,
     modes: str,
     rounds: int,
@@ -42,7 +45,6 @@ def extract(
 
     Exit code 1 if a constrained output is not valid or changes between rounds; then no time is shown.
     """
-    from stcon.bench.extract import as_json, failures, measure, summarize
     from stcon.commands.generate import load
 
     chosen = _modes(modes)
@@ -65,9 +67,10 @@ def extract(
     return 1 if red else 0
 
 
-def _modes(text: str) -> tuple[str, ...]:
-    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not chosen or not set(chosen) <= set(MODES):
+def _modes(text: str) -> tuple[Mode, ...]:
+    names = {part.strip() for part in text.split(",") if part.strip()}
+    chosen = tuple(mode for mode in MODES if mode in names)
+    if not chosen or len(chosen) < len(names):
         raise click.BadParameter(f"a list of {', '.join(MODES)}; got {text!r}", param_hint="--modes")
     return chosen
 

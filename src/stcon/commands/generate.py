@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +19,9 @@ from stcon.commands.inputs import (
 from stcon.errors import RequestError
 
 if TYPE_CHECKING:
+    from stcon.engine.control import Mode
     from stcon.engine.loop import Generation
-    from stcon.models import Model
-
-COMPLETE = frozenset({"complete", "end", "stop"})
+    from stcon.models.base import Model
 
 
 @click.command()
@@ -31,7 +29,9 @@ COMPLETE = frozenset({"complete", "end", "stop"})
 @click.option("--prompt", metavar="TEXT", help="The prompt, or - to read it from standard input.")
 @click.option("--prompt-file", type=INPUT, metavar="FILE", help="File that holds the prompt.")
 @click.option("--raw", is_flag=True, help="Give the prompt to the model as it is, without its chat template.")
-@click.option("--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]")
+@click.option(
+    "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
+)
 @click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True, metavar="N")
 @click.option(
     "--mode",
@@ -46,6 +46,7 @@ COMPLETE = frozenset({"complete", "end", "stop"})
 @click.option("--show-tokens", is_flag=True, help="Show on stderr which tokens were sampled and which were forced.")
 @json_option
 def generate(
+    *,
     schema_file: str | None,
     regex: str | None,
     whitespace: str,
@@ -56,7 +57,7 @@ def generate(
     raw: bool,
     model_name: str | None,
     max_tokens: int,
-    mode: str | None,
+    mode: Mode | None,
     show_tokens: bool,
     json_file: str | None,
     **sampling: Any,
@@ -75,14 +76,18 @@ def generate(
     if grammar is None and mode is not None:
         raise click.UsageError("--mode needs --schema or --regex")
     model = load(model_name)
-    result = model.generate(text, grammar, max_tokens, mode=mode, raw=raw, **sampling)
-    click.echo(result.text)
+    live = sys.stdout.isatty()  # a pipe gets the answer whole, or nothing if decoding fails
+    write = (lambda piece: click.echo(piece, nl=False)) if live else None
+    result = model.generate(text, grammar, max_tokens, mode=mode, raw=raw, stream=write, **sampling)
+    click.echo("" if live else result.text)
     if show_tokens:
-        show(model, result)
-    write_json(json_file, {"model": model.name, **environment(), **as_json(model, result)})
-    if result.finish_reason in COMPLETE:
+        show(result)
+    write_json(json_file, {"model": model.name, **environment(), **as_json(result)})
+    if result.complete if grammar is not None else result.finish_reason == "stop":
         return 0
-    click.echo(f"stcon: the output is not complete ({result.finish_reason}); raise --max-tokens", err=True)
+    click.echo(
+        f"stcon: the output is not complete: cut after {len(result.tokens)} tokens; raise --max-tokens", err=True
+    )
     return 1
 
 
@@ -93,51 +98,35 @@ def load(name: str | None) -> Model:
     quiet = not sys.stderr.isatty()
     if not quiet:
         click.echo(f"loading {name or 'the default model'} …", err=True)
-    return stcon.load_model(name)
+    return stcon.load_model(name or "default")
 
 
-def show(model: Model, result: Generation) -> None:
+def show(result: Generation) -> None:
     """Write the tokens to stderr, forced ones on blue, and the counts."""
     from stcon.commands.tokens import render
 
     render([(token.data, token.kind) for token in result.tokens])
-    total = max(len(result.tokens), 1)
     click.echo(
         f"{result.sampled} sampled in {result.passes} passes, {result.forced} forced "
-        f"({result.forced / total:.0%} of {len(result.tokens)} tokens); "
+        f"({result.forced_share:.0%} of {len(result.tokens)} tokens); "
         f"prompt {result.prefill_s:.2f} s, output {result.decode_s:.2f} s",
         err=True,
     )
 
 
-def as_json(model: Model, result: Generation) -> dict[str, Any]:
+def as_json(result: Generation) -> dict[str, Any]:
     """A generation as data."""
     return {
         "text": result.text,
-        "value": _value(result),
+        "value": result.value,
         "finish_reason": result.finish_reason,
         "passes": result.passes,
         "sampled": result.sampled,
         "forced": result.forced,
         "prefill_s": result.prefill_s,
         "decode_s": result.decode_s,
-        "tokens": [
-            {"id": token.id, "kind": token.kind, "text": _spelling(model, token.id).decode("utf-8", "replace")}
-            for token in result.tokens
-        ],
+        "tokens": [{"id": token.id, "kind": token.kind, "text": token.text} for token in result.tokens],
     }
-
-
-def _value(result: Generation) -> Any:
-    try:
-        json.dumps(result.value)
-    except (TypeError, ValueError):
-        return None
-    return result.value
-
-
-def _spelling(model: Model, token: int) -> bytes:
-    return model.vocabulary.token_bytes(token) or b""
 
 
 def _prompt(prompt: str | None, prompt_file: str | None, schema_file: str | None) -> str:

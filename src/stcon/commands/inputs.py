@@ -79,7 +79,7 @@ def compile_constraint(
 def read_bytes(path: str) -> bytes:
     """The content of a file, or of standard input for ``-``. Raises `RequestError` with what to do."""
     if path == "-":
-        return click.get_binary_stream("stdin").read()
+        return sys.stdin.buffer.read()
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:

@@ -44,10 +44,7 @@ class Workload:
     @property
     def prompt(self) -> str:
         """The user message: what to do, the keys and options, the source text. The same for every mode."""
-        return (
-            f"{self.text}\n\nExtract the data from the text above. Answer with one compact JSON object that has exactly "
-            f"these keys:\n{outline(self.schema)}"
-        )
+        return f"Extract these fields from the text as compact JSON: {outline(self.schema)}\n\nText: {self.text}"
 
     def correct(self, answer: object) -> int:
         """How many gold facts `answer` (a parsed JSON value) reproduces."""
@@ -91,7 +88,7 @@ def holds(fact: dict[str, Any], answer: object) -> bool:
     if not isinstance(value, list):
         return False
     if "length" in fact:
-        return len(value) == fact["length"]
+        return bool(len(value) == fact["length"])
     return any(_matches(item, fact["has"]) for item in value)
 
 
