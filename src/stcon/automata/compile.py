@@ -8,6 +8,7 @@ from stcon.automata import charset
 from stcon.automata.budget import DEFAULT_MAX_STATES, Budget
 from stcon.automata.determinize import determinize
 from stcon.automata.dfa import CharDfa
+from stcon.automata.lookaround import determinize_lookaround
 from stcon.automata.minimize import minimize
 from stcon.automata.nfa import build
 from stcon.automata.regex import (
@@ -22,7 +23,7 @@ from stcon.automata.regex import (
     Repeat,
     parse,
 )
-from stcon.errors import InvalidOption, Unsupported
+from stcon.errors import InvalidOption
 
 
 def compile_pattern(
@@ -56,9 +57,7 @@ def compile_tree(node: Node, search: bool, budget: Budget) -> CharDfa:
     if search and not _starts_at_start(node):
         node = Concatenation((ANY_TEXT, node))
     positions = build(node, budget, tail=search)
-    if positions.looks:
-        raise Unsupported("lookaround is not handled", advice="rewrite the pattern without it")
-    return determinize(positions, budget)
+    return determinize_lookaround(positions, budget) if positions.looks else determinize(positions, budget)
 
 
 def _starts_at_start(node: Node) -> bool:

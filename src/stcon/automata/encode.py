@@ -13,14 +13,17 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stcon.automata.dfa import NUM_CODE_POINTS, ByteDfa, CharDfa
 from stcon.automata.minimize import minimize
-from stcon.automata.operations import intervals, live_states
+from stcon.automata.operations import intervals
 
 Escapes = Literal["minimal", "any"]
 # A node of the spelling graph: (byte, child) pairs, ascending. A child ≥ 0 is a node, a child ~k is class k.
 Node = tuple[tuple[int, int], ...]
+# (byte class, state) pairs, ascending.
+Edges = tuple[tuple[int, int], ...]
 # Numbers [low, high) and the child that they lead to, ascending.
 Pieces = list[tuple[int, int, int]]
 # Digit → the bytes that spell it.
@@ -165,12 +168,15 @@ class _Spelling:
     def _high_surrogates(self) -> Pieces:
         """Each high surrogate with the node that reads the low surrogate after it."""
         result = []
+        known: dict[tuple[tuple[int, int, int], ...], int] = {}
         astral = _clip(self.pieces, 0x10000, NUM_CODE_POINTS)
         for index, inside in _cut(astral, 0x10000, 0x400, 0x400):
             base = 0x10000 + 0x400 * index
-            low_units = [(0xDC00 + low - base, 0xDC00 + high - base, child) for low, high, child in inside]
-            digits = self._number_node(low_units, 0, 4, _HEXADECIMAL)
-            result.append((0xD800 + index, 0xD801 + index, self.node({_BACKSLASH: self.node({ord("u"): digits})})))
+            low_units = tuple([(0xDC00 + low - base, 0xDC00 + high - base, child) for low, high, child in inside])
+            if low_units not in known:
+                digits = self._number_node(list(low_units), 0, 4, _HEXADECIMAL)
+                known[low_units] = self.node({_BACKSLASH: self.node({ord("u"): digits})})
+            result.append((0xD800 + index, 0xD801 + index, known[low_units]))
         return result
 
     def _number_node(self, pieces: Pieces, base: int, rest: int, digits: Digits) -> int:
@@ -256,7 +262,7 @@ def _byte_classes(nodes: list[Node]) -> list[int]:
 
 
 class _Instances:
-    """The byte states: first one for each live state of the DFA, then instances of spelling nodes and final states.
+    """The byte states: first one for each live state of the DFA, then final states, then instances of spelling nodes.
 
     Instances are hash-consed by their edges, so no two are equivalent as no two states of the DFA are.
     """
@@ -270,61 +276,85 @@ class _Instances:
         self.nodes = [
             tuple(dict.fromkeys((self.byte_class[byte], child) for byte, child in edges)) for edges in spelling.nodes
         ]
-        self.rows: list[tuple[tuple[int, int], ...]] = []
-        self.number: dict[tuple[tuple[int, int], ...], int] = {}
+        # node → (byte class, child, the child's classes as places among the node's own)
+        self.links = [self._links(node) for node in range(len(self.nodes))]
+        self.rows: list[Edges] = []
+        self.number: dict[Edges, int] = {}
         self.known: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def _links(self, node: int) -> list[tuple[int, int, tuple[int, ...]]]:
+        place = {k: index for index, k in enumerate(self.under[node])}
+        return [
+            (byte_class, child, (place[~child],) if child < 0 else tuple([place[k] for k in self.under[child]]))
+            for byte_class, child in self.nodes[node]
+        ]
 
     def build(self) -> ByteDfa:
         """The byte DFA; one state without edges if nothing is accepted."""
-        table, char_labels = self.dfa.delta.tolist(), self.dfa.labels.tolist()
-        live = sorted(live_states(table, char_labels))
-        if self.dfa.start not in live:
-            return self._to_dfa([()], [-1], 1, 0)
-        number = [-1] * len(table)
-        for index, state in enumerate(live):
-            number[state] = index
-        ends = sorted({label for label in char_labels if label >= 0}) if self.quote else []
-        finals = {label: len(live) + index for index, label in enumerate(ends)}
-        self.first = len(live) + len(finals)
-        rows = []
-        for state in live:
-            row = self._edges(self.root, [number[target] for target in table[state]])
-            if self.quote and char_labels[state] >= 0:
-                row = (*row, (self.byte_class[_QUOTE], finals[char_labels[state]]))
-            rows.append(row)
-        labels = [-1 if self.quote else char_labels[state] for state in live] + ends
-        rows.extend([()] * len(finals))
-        return self._to_dfa(rows + self.rows, labels + [-1] * len(self.rows), self.first, number[self.dfa.start])
+        live = _live_in_minimal(self.dfa)
+        num_live = int(live.sum())
+        if not live[self.dfa.start]:
+            return self._to_dfa(np.full((1, self.num_classes), -1, np.int32), [-1], 1, 0)
+        number = np.where(live, np.cumsum(live) - 1, -1).astype(np.int32)
+        targets = number[self.dfa.delta[live]]
+        char_labels = self.dfa.labels[live]
+        ends = np.unique(char_labels[char_labels >= 0]) if self.quote else np.zeros(0, np.int32)
+        self.first = num_live + len(ends)
+        top = np.full((self.first, self.num_classes), -1, np.int32)
+        for byte_class, child in self.nodes[self.root]:
+            top[:num_live, byte_class] = targets[:, ~child] if child < 0 else self._column(child, targets)
+        labels = char_labels.tolist()
+        if self.quote:
+            accepting = np.flatnonzero(char_labels >= 0)
+            top[accepting, self.byte_class[_QUOTE]] = num_live + np.searchsorted(ends, char_labels[accepting])
+            labels = [-1] * num_live + ends.tolist()
+        delta = np.concatenate([top, self._instance_rows()])
+        return self._to_dfa(delta, labels + [-1] * len(self.rows), self.first, int(number[self.dfa.start]))
 
-    def _edges(self, node: int, targets: list[int]) -> tuple[tuple[int, int], ...]:
-        """(byte class, state) for each byte class on which `node` lives, given the state of each class or -1."""
-        edges = []
-        for byte_class, child in self.nodes[node]:
-            state = targets[~child] if child < 0 else self._instance(child, targets)
-            if state >= 0:
-                edges.append((byte_class, state))
-        return tuple(edges)
+    @property
+    def num_classes(self) -> int:
+        """Byte classes."""
+        return max(self.byte_class) + 1
 
-    def _instance(self, node: int, targets: list[int]) -> int:
-        """The state of `node` with these targets; -1 if it is dead."""
-        key = (node, tuple([targets[k] for k in self.under[node]]))
-        found = self.known.get(key)
+    def _column(self, node: int, targets: NDArray[np.int32]) -> NDArray[np.int32]:
+        """For each live state, the instance of `node`."""
+        column = np.full(len(targets), -1, np.int32)
+        inside = targets[:, self.under[node]]
+        states = np.flatnonzero((inside >= 0).any(axis=1))
+        column[states] = [self._instance(node, tuple(row)) for row in inside[states].tolist()]
+        return column
+
+    def _instance(self, node: int, targets: tuple[int, ...]) -> int:
+        """The state of `node`, given the state or -1 for each of its classes; -1 if it is dead."""
+        found = self.known.get((node, targets))
         if found is None:
-            edges = self._edges(node, targets)
-            found = self.number.get(edges, -1) if edges else -1
-            if edges and found < 0:
-                found = self.number[edges] = self.first + len(self.rows)
-                self.rows.append(edges)
-            self.known[key] = found
+            edges = []
+            for byte_class, child, places in self.links[node]:
+                if child < 0:
+                    state = targets[places[0]]
+                else:
+                    state = self._instance(child, tuple([targets[place] for place in places]))
+                if state >= 0:
+                    edges.append((byte_class, state))
+            found = self.known[node, targets] = self._intern(tuple(edges)) if edges else -1
         return found
 
-    def _to_dfa(
-        self, rows: list[tuple[tuple[int, int], ...]], labels: list[int], at_boundary: int, start: int
-    ) -> ByteDfa:
-        delta = np.full((len(rows), max(self.byte_class) + 1), -1, np.int32)
-        counts = [len(row) for row in rows]
-        edges = np.array([edge for row in rows for edge in row], np.int64).reshape(-1, 2)
-        delta[np.repeat(np.arange(len(rows)), counts), edges[:, 0]] = edges[:, 1]
+    def _intern(self, edges: Edges) -> int:
+        state = self.number.get(edges)
+        if state is None:
+            state = self.number[edges] = self.first + len(self.rows)
+            self.rows.append(edges)
+        return state
+
+    def _instance_rows(self) -> NDArray[np.int32]:
+        delta = np.full((len(self.rows), self.num_classes), -1, np.int32)
+        sources = np.repeat(np.arange(len(self.rows)), [len(row) for row in self.rows])
+        edges = np.array([edge for row in self.rows for edge in row], np.int32).reshape(-1, 2)
+        delta[sources, edges[:, 0]] = edges[:, 1]
+        return delta
+
+    def _to_dfa(self, delta: NDArray[np.int32], labels: list[int], at_boundary: int, start: int) -> ByteDfa:
+        """With byte classes of equal columns merged."""
         number: dict[bytes, int] = {}
         merged = [number.setdefault(column.tobytes(), len(number)) for column in np.ascontiguousarray(delta.T)]
         first_of = [merged.index(k) for k in range(len(number))]
@@ -333,5 +363,11 @@ class _Instances:
             delta=np.ascontiguousarray(delta[:, first_of]),
             labels=np.array(labels, np.int32),
             start=start,
-            boundary=np.arange(len(rows)) < at_boundary,
+            boundary=np.arange(len(delta)) < at_boundary,
         )
+
+
+def _live_in_minimal(dfa: CharDfa) -> NDArray[np.bool_]:
+    """bool[Q]: from which states of a minimal DFA some text is accepted: all but the one sink, if it has one."""
+    itself = np.arange(dfa.num_states)[:, None]
+    return np.asarray((dfa.labels >= 0) | (dfa.delta != itself).any(axis=1), np.bool_)

@@ -25,17 +25,15 @@ def minimize(dfa: CharDfa) -> CharDfa:
 
     Classes that no state tells apart are merged, and neighbouring intervals of one class too.
 
-    Cost: O(E log Q) for E = Q·K entries of ``delta``, in the interpreter.
+    Cost: O(E log Q) for E = Q·K entries of ``delta``, in the interpreter; of shallow automata mostly in numpy.
     """
     dfa = merge_classes(dfa)
-    rows: list[list[int]] = dfa.delta.tolist()
-    order = _reachable(rows, dfa.start)
-    labels = dfa.labels[order]
-    position = np.zeros(len(rows), np.int32)
+    order = reachable_states(dfa)
+    position = np.zeros(dfa.num_states, np.int32)
     position[order] = np.arange(len(order))
-    rows = position[dfa.delta[order]].tolist()
-    blocks = refine(rows, labels.tolist())
-    return _quotient(dfa, rows, labels, blocks)
+    delta = position[dfa.delta[order]]
+    labels = dfa.labels[order]
+    return _quotient(dfa, delta, labels)
 
 
 def merge_classes(dfa: CharDfa) -> CharDfa:
@@ -53,33 +51,43 @@ def merge_classes(dfa: CharDfa) -> CharDfa:
     return CharDfa(dfa.starts[keep], classes[keep], dfa.delta[:, representative], dfa.labels, dfa.start)
 
 
-def _reachable(rows: list[list[int]], start: int) -> list[int]:
-    """The states reachable from `start`, breadth first."""
-    seen = {start}
-    order = [start]
+def reachable_states(dfa: CharDfa) -> list[int]:
+    """The states that some text leads to, breadth first."""
+    seen = {dfa.start}
+    order = [dfa.start]
+    rows = dfa.delta.tolist()
     for state in order:
-        for target in rows[state]:
+        # rows repeat few targets over many classes
+        for target in dict.fromkeys(rows[state]):
             if target not in seen:
                 seen.add(target)
                 order.append(target)
     return order
 
 
-def refine(rows: Sequence[Sequence[int]], initial: Sequence[int]) -> list[int]:
+def refine(delta: NDArray[np.int32], initial: NDArray[np.int32]) -> NDArray[np.int64]:
     """The coarsest partition that refines `initial` and in which equivalent states have equivalent successors.
 
     Args:
-        rows: rows[q][k] is the successor of state q on class k.
-        initial: state → a number, equal where states may be equivalent.
+        delta: int32[Q, K], the successors.
+        initial: int32[Q], equal numbers where states may be equivalent.
 
     Returns:
-        state → block number.
+        int64[Q], block numbers from 0.
     """
-    number: dict[int, int] = {}
-    block = [number.setdefault(value, len(number)) for value in initial]
-    if len(rows) >= _VECTORISED_FROM:
-        block = _moore_rounds(np.array(rows, np.int64), np.array(block, np.int64))
-    return _Refinement(rows, block).run()
+    block = np.unique(initial, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    if len(delta) >= _VECTORISED_FROM:
+        block = _moore_rounds(delta, block)
+        if _is_stable(delta, block):
+            return block
+    return np.array(_Refinement(delta.tolist(), block.tolist()).run(), np.int64)
+
+
+def _is_stable(delta: NDArray[np.int32], block: NDArray[np.int64]) -> bool:
+    """Whether all members of each block have their successors in the same blocks."""
+    first_member = np.unique(block, return_index=True)[1]
+    successors = block[delta]
+    return bool((successors == successors[first_member[block]]).all())
 
 
 class _Refinement:
@@ -146,36 +154,33 @@ class _Refinement:
             self.block[state] = new
 
 
-def _moore_rounds(delta: NDArray[np.int64], block: NDArray[np.int64]) -> list[int]:
+def _moore_rounds(delta: NDArray[np.int32], block: NDArray[np.int64]) -> NDArray[np.int64]:
     """Moore's rounds while each still adds a good many blocks. May be too coarse, never too fine.
 
     Successors are hashed to 64 bits; a collision leaves two states together, which the exact rounds then part.
     """
     generator = np.random.default_rng(0)
-    multipliers = generator.integers(1, 1 << 62, delta.shape[1], np.int64) | 1
+    multipliers = generator.integers(1, 1 << 62, size=(delta.shape[1],), dtype=np.int64) | 1
+    salt = generator.integers(1, 1 << 62, size=(len(block),), dtype=np.int64)
     count = int(block.max()) + 1
-    salt = generator.integers(1, 1 << 62, len(block), np.int64)
     while True:
         hashed = salt[block]
         successors = np.zeros(len(block), np.int64)
         for k in range(delta.shape[1]):
             successors += hashed[delta[:, k]] * multipliers[k]
         _, inverse = np.unique(successors, return_inverse=True)
-        block_and_successors = block * len(block) + inverse
-        values, numbers = np.unique(block_and_successors, return_inverse=True)
-        if len(values) <= count * 1.1:
-            return [int(b) for b in block]
-        block, count = numbers.astype(np.int64), len(values)
+        values, numbers = np.unique(block * len(block) + inverse, return_inverse=True)
+        gained = len(values) - count
+        block, count = numbers.reshape(-1).astype(np.int64), len(values)
+        if gained <= count // 20 or count == len(block):
+            return block
 
 
-def _quotient(dfa: CharDfa, rows: list[list[int]], labels: NDArray[np.int32], blocks: list[int]) -> CharDfa:
-    """One state a block, numbered by first member (so breadth first, since `rows` are)."""
-    number: dict[int, int] = {}
-    representatives: list[int] = []
-    for state, b in enumerate(blocks):
-        if b not in number:
-            number[b] = len(number)
-            representatives.append(state)
-    renumber = np.array([number[b] for b in blocks], np.int32)
-    delta = np.array([rows[state] for state in representatives], np.int32).reshape(len(representatives), -1)
-    return merge_classes(CharDfa(dfa.starts, dfa.classes, renumber[delta], labels[representatives], 0))
+def _quotient(dfa: CharDfa, delta: NDArray[np.int32], labels: NDArray[np.int32]) -> CharDfa:
+    """One state a block, numbered by first member (so breadth first, since states are)."""
+    _, first_member, inverse = np.unique(refine(delta, labels), return_index=True, return_inverse=True)
+    rank = np.empty(len(first_member), np.int32)
+    representatives = np.sort(first_member)
+    rank[np.argsort(first_member)] = np.arange(len(first_member))
+    renumber = rank[inverse.reshape(-1)]
+    return merge_classes(CharDfa(dfa.starts, dfa.classes, renumber[delta[representatives]], labels[representatives], 0))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stcon.automata import charset
 from stcon.automata.budget import DEFAULT_MAX_STATES
 from stcon.automata.dfa import NUM_CODE_POINTS, CharDfa
-from stcon.automata.minimize import minimize
+from stcon.automata.minimize import minimize, reachable_states
 from stcon.errors import TooLarge
 
 Combine = Callable[[tuple[int, ...]], int]
@@ -221,19 +221,6 @@ def labels_reachable(dfa: CharDfa) -> set[int]:
     """The labels that some text gets, -1 left out."""
     labels = dfa.labels[reachable_states(dfa)]
     return {int(label) for label in np.unique(labels[labels >= 0])}
-
-
-def reachable_states(dfa: CharDfa) -> list[int]:
-    """The states that some text leads to, breadth first."""
-    rows = dfa.delta.tolist()
-    seen = {dfa.start}
-    order = [dfa.start]
-    for state in order:
-        for target in rows[state]:
-            if target not in seen:
-                seen.add(target)
-                order.append(target)
-    return order
 
 
 def shortest_word(dfa: CharDfa, label: int | None = None) -> str | None:

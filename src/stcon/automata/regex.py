@@ -273,7 +273,7 @@ class _Parser:
         bounds = self._bounds()
         if bounds is None:
             return node
-        if isinstance(node, Anchor):
+        if isinstance(node, Anchor) and self.pattern[started] != "(":
             self._invalid("nothing to repeat", started)
         quantifier_at = self.at
         if not self._take("?") and self._take("+"):
