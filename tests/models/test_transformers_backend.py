@@ -17,6 +17,15 @@ from stcon.models import load_model  # noqa: E402
 from stcon.models.gguf_weights import load_llama  # noqa: E402
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Threads only wait for each other over networks this small."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """The model as a directory, its embedding five rows larger than its tokenizer."""
