@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from functools import cache
 from pathlib import Path
 
@@ -192,4 +193,12 @@ _FRAGMENTS = st.sampled_from(
 TEXTS = st.one_of(
     st.lists(_FRAGMENTS, max_size=12).map("".join),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+# For what compares two regular expression engines: characters that every one of them knows, whatever its Unicode version
+OLD_TEXTS = st.one_of(
+    st.lists(_FRAGMENTS, max_size=12).map("".join),
+    st.text(
+        st.characters(exclude_categories=["Cs", "Cn"]).filter(lambda c: unicodedata.ucd_3_2_0.category(c) != "Cn"),
+        max_size=20,
+    ),
 )

@@ -101,7 +101,11 @@ def _spelled(data: bytes) -> str:
 
 
 def _splitter(pattern: str, added: Iterable[str]) -> Splitter:
-    """The encoding's pattern; `regex` reads it as tiktoken's own engine does (tested by spelling block by block)."""
+    """The encoding's pattern, read by `regex` as by tiktoken's own engine (tested by spelling block by block).
+
+    Where the two know different versions of Unicode, a block with a new character may be another one: the text is then
+    committed in a split that is not the tokenizer's.
+    """
     import regex
 
     compiled = regex.compile(pattern)
