@@ -194,7 +194,7 @@ TEXTS = st.one_of(
     st.lists(_FRAGMENTS, max_size=12).map("".join),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
 )
-# For what compares two regular expression engines: characters that every one of them knows, whatever its Unicode version
+# For what compares two regular expression engines: characters that all know, whatever their Unicode version
 OLD_TEXTS = st.one_of(
     st.lists(_FRAGMENTS, max_size=12).map("".join),
     st.text(
