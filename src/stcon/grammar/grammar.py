@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from stcon.grammar.history import repeats_nothing
 from stcon.grammar.machine import Machine
 
 
@@ -25,10 +26,10 @@ class Grammar:
         return f"<Grammar {self.kind}: {self.num_states} states>"
 
     def accepts(self, text: str | bytes) -> bool:
-        """Whether `text` is in the language. Cost: one `Machine.step` a byte."""
+        """Whether `text` is in the language. Cost: one or two `Machine.step` a byte."""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         end = self.machine.run(self.machine.initial(), data)
-        return end is not None and self.machine.accepts(end)
+        return end is not None and self.machine.accepts(end) and repeats_nothing(self.machine, data)
 
     def shortest(self) -> str:
         """A shortest text of the language. Builds the whole machine; raises `TooLarge` past its state budget."""
