@@ -21,7 +21,7 @@ from stcon.grammar.json_schema.strings import MAX_PRODUCT_STATES, _atoms, _evalu
 
 _INTEGER = r"-?(0|[1-9][0-9]*)"
 _PLAIN = _INTEGER + r"(\.(0|[0-9]*[1-9]))?"
-_SCIENTIFIC = _PLAIN + r"|-?(0|[1-9])(\.(0|[0-9]*[1-9]))?[eE][+\-]?[0-9]{1,3}"
+_SCIENTIFIC = _PLAIN + r"|-?[1-9](\.(0|[0-9]*[1-9]))?[eE][+\-]?[0-9]{1,3}"
 
 
 def number_language(vector: tuple[Formula, ...]) -> ByteDfa | None:
