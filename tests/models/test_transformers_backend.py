@@ -15,6 +15,9 @@ import tiny_llama  # noqa: E402
 
 from stcon.models import load_model  # noqa: E402
 from stcon.models.gguf_weights import load_llama  # noqa: E402
+from stcon.models.text import PromptText  # noqa: E402
+from stcon.models.transformers import TransformersModel  # noqa: E402
+from stcon.vocab.vocabulary import Vocabulary  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -307,3 +310,69 @@ def test_load_model_options(directory):
         load_model(directory, dtype="int4")
     with pytest.raises(InvalidOption, match="device"):
         load_model(directory, device="gpu9")
+
+
+# ------------------------------------------------------------------------------------------------- recurrent families
+
+COMMON = {"vocab_size": 100, "hidden_size": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+ATTENTION = {"intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+LINEAR = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+FAMILIES = {
+    "mamba": {"num_hidden_layers": 2, "state_size": 8},
+    "mamba2": {"num_hidden_layers": 2, "num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 1, "chunk_size": 8},
+    "qwen3_5_text": {**ATTENTION, **LINEAR, "head_dim": 8},
+    "qwen3_next": {
+        **ATTENTION,
+        **LINEAR,
+        "head_dim": 8,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+    },
+    "lfm2": {**ATTENTION, "layer_types": ["conv", "full_attention"]},
+    "gemma3_text": {**ATTENTION, "head_dim": 8, "sliding_window": 8},
+}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_append_spans_in_every_family(family):
+    """Appended spans see the state before them, also where the library forgets it: spans equal the whole prefix."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.for_model(family, **COMMON, **FAMILIES[family], initializer_range=0.2)
+    except (ValueError, KeyError):
+        pytest.skip(f"this version of transformers has no {family}")
+    torch.manual_seed(0)
+    vocabulary = Vocabulary.from_bytes([None, *(bytes([byte]) for byte in range(99))], end_ids=(0,))
+    network = AutoModelForCausalLM.from_config(config).eval()
+    model = TransformersModel(network, vocabulary, PromptText(list, list), name=family)
+    tokens = list(range(3, 40))
+    expected = network(torch.tensor([tokens])).logits[0].detach().numpy()
+    session = model.session()
+    parts = [(0, 10), (10, 14), (14, 15), (15, 29), (29, 37)]
+    rows = np.concatenate([session.append(tokens[a:b], all_positions=True) for a, b in parts])
+    assert np.abs(rows - expected).max() < 1e-3 * np.abs(expected).max()
+    kept = session.copy()
+    session.append([50, 51, 52])
+    again = model.session().append([*tokens, 60])
+    assert np.abs(kept.append([60]) - again).max() < 1e-3 * np.abs(expected).max()
+
+
+def test_model_without_a_cache_is_refused():
+    """A network that takes no cache cannot be run token by token, and says so."""
+
+    class Cacheless(torch.nn.Module):
+        config = None
+
+        def forward(self, input_ids):
+            return input_ids
+
+    with pytest.raises(ModelUnavailable, match="no cache"):
+        TransformersModel(Cacheless(), None, PromptText(list, list), name="odd")

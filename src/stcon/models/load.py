@@ -140,7 +140,7 @@ def _from_pretrained(source: str, name: str, device: str, dtype: str, *, local_o
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local_only)
     except Exception as error:
         raise ModelUnavailable(f"{name}: its tokenizer cannot be loaded ({_first_line(error)})") from error
-    size = max(len(tokenizer), network.get_output_embeddings().weight.shape[0])  # embeddings are often padded
+    size = max(len(tokenizer), _num_logits(network))
     vocabulary = Vocabulary.from_tokenizer(tokenizer, size=size, end_ids=_end_ids(network, size))
     return TransformersModel(network, vocabulary, text.from_tokenizer(tokenizer), name=Path(name).name or name)
 
@@ -157,6 +157,13 @@ def _load_network(source: str, name: str, device: str, dtype: str, **options: An
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError …: the library promises no set
         raise _unloadable(name, error) from error
     return network.to(device).eval()
+
+
+def _num_logits(network: Any) -> int:
+    """Logits a position has: more than the tokenizer has tokens where the embedding is padded."""
+    head = network.get_output_embeddings()
+    size = network.config.get_text_config().vocab_size if head is None else head.weight.shape[0]
+    return int(size)
 
 
 def _end_ids(network: Any, size: int) -> list[int]:

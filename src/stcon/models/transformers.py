@@ -2,6 +2,10 @@
 
 The generic backend: no static graphs, no fused kernels. Greedy output equals ``model.generate`` of transformers.
 A pass computes logits for the needed positions only; a prompt is fed in chunks, which bounds the memory of attention.
+
+**Recurrent layers.** In some versions of the library, some families (Mamba among them) forget their state when several
+tokens are appended to it at once, without an error. A model with such layers is tested before it is first used, and fed
+one token a call after the first call if it fails.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ import copy
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stcon.errors import ModelUnavailable
 from stcon.models.base import Float32, Model, Session, check_append, check_truncate
 
 if TYPE_CHECKING:
@@ -22,6 +28,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CHUNK = 512
 UNKNOWN_CONTEXT = 1 << 20
+
+_ATTENTION = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer"})
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 1e-2}
 
 
 class TransformersModel(Model):
@@ -33,6 +42,9 @@ class TransformersModel(Model):
         text: how its prompts are written.
         name: for people.
         chunk: most tokens of one forward call.
+
+    Raises:
+        ModelUnavailable: the network has no cache that can be handed in.
     """
 
     def __init__(
@@ -46,7 +58,12 @@ class TransformersModel(Model):
         self.context_length = context_length(network.config)
         parameters = inspect.signature(network.forward).parameters
         # the library has renamed both over time
-        self._cache_name = "cache" if "cache" in parameters else "past_key_values"
+        known = [name for name in ("cache", "past_key_values", "cache_params") if name in parameters]
+        if not known:
+            raise ModelUnavailable(
+                f"{name}: a {type(network).__name__} takes no cache, so it cannot be run token by token"
+            )
+        self._cache_name = known[0]
         names = ("logits_to_keep", "num_logits_to_keep")
         self._keep_name = next((name for name in names if name in parameters), None)
 
@@ -74,9 +91,27 @@ class TransformersModel(Model):
 
     def session(self) -> TransformersSession:
         """A new, empty session."""
+        return TransformersSession(self, self._new_cache())
+
+    @cached_property
+    def appends_spans(self) -> bool:
+        """Whether several tokens appended to a cache at once give what they give one by one."""
+        cache = self._new_cache()
+        if all(type(layer).__name__ in _ATTENTION for layer in cache.layers):
+            return True
+        tokens = [(7 + 31 * i) % self.vocabulary.size for i in range(16)]
+        whole, _ = self.forward(tokens, self._new_cache(), 0)
+        _, cache = self.forward(tokens[:10], cache, 1)
+        rows, _ = self.forward(tokens[10:], cache, 0)
+        known = np.isfinite(rows) & np.isfinite(whole[10:])
+        difference = np.abs(np.where(known, rows, 0) - np.where(known, whole[10:], 0)).max()
+        tolerance = _TOLERANCE.get(str(self.network.dtype).removeprefix("torch."), 1e-3)
+        return bool(difference <= tolerance * np.abs(whole[np.isfinite(whole)]).max())
+
+    def _new_cache(self) -> Any:
         from transformers import DynamicCache
 
-        return TransformersSession(self, DynamicCache(config=self.network.config))
+        return DynamicCache(config=self.network.config)
 
     def forward(self, tokens: Sequence[int], cache: Any, keep: int) -> tuple[Float32, Any]:
         """One forward call.
@@ -125,11 +160,14 @@ class TransformersSession(Session):
         return self._length
 
     def append(self, tokens: Sequence[int], *, all_positions: bool = False) -> Float32:
-        """See `Session.append`. Cost: ceil(S / chunk) forward calls."""
+        """See `Session.append`. Cost: ceil(S / chunk) forward calls; S for some recurrent networks (see the module)."""
         check_append(self, tokens, self.model.context_length)
         parts = []
-        for start in range(0, len(tokens), self.model.chunk):
-            part = tokens[start : start + self.model.chunk]
+        size = self.model.chunk
+        if not self.model.appends_spans:
+            size = 1 if self._length else len(tokens)
+        for start in range(0, len(tokens), size):
+            part = tokens[start : start + size]
             rows, self.cache = self.model.forward(part, self.cache, 0 if all_positions else 1)
             self._length += len(part)
             parts.append(rows)
