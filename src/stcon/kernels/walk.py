@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon._numba import njit, wide
-from stcon.grammar.machine import UNBOUNDED
+from stcon.grammar.machine import DEAD, UNBOUNDED
 from stcon.kernels.stepping import (
     ALIVE,
     CAP,
@@ -66,7 +66,7 @@ def walk(
 
     Cost: one step for each live node and each child of one; about 5 ns where the edge is plain.
     """
-    byte_class, delta, flags, lo, hi = tables[0], tables[1], tables[3], tables[4], tables[5]
+    byte_class, delta, label, flags, lo, hi = tables[0], tables[1], tables[2], tables[3], tables[4], tables[5]
     byte, depth, skip, first, tokens = trie
     num_nodes = len(byte)
     i = begin
@@ -78,6 +78,9 @@ def walk(
         edge = wide(delta[state, k])
         if edge >= 0 and flags[edge] == 0 and lo[edge] == 0 and hi[edge] == UNBOUNDED:
             state = edge  # what `step` would do, without the call
+        elif edge == DEAD and label[state] < 0:  # this too
+            i = skip[i]
+            continue
         else:
             status, state, counter, relative, top, end = step(
                 tables, nodes, seen, k, state, counter, relative, top, end
@@ -156,7 +159,11 @@ def live_classes(tables: Arrays, num_classes: int, config: Int32, nodes: Int32, 
         -1, or the state whose row is needed.
     """
     state, counter, top = open_nodes(config, nodes, seen)
+    delta, label = tables[1], tables[2]
     for k in range(num_classes):
+        if delta[state, k] == DEAD and label[state] < 0:  # what `step` would find, without the call
+            live[k] = 0
+            continue
         status, after, _, _, _, _ = step(tables, nodes, seen, k, state, counter, 1, top, FIRST_PUSH)
         if status == NEEDS_ROW:
             return after
@@ -187,12 +194,15 @@ def forced(
 
     Source: the paper's Definition 7.
     """
+    delta, label = tables[1], tables[2]
     while length < len(chain):
         state, counter, top = open_nodes(work, nodes, seen)
         if accepting(tables, nodes, seen, state, top):
             break
         only = -1
         for k in range(len(class_size)):
+            if delta[state, k] == DEAD and label[state] < 0:
+                continue
             status, after, _, _, _, _ = step(tables, nodes, seen, k, state, counter, 1, top, FIRST_PUSH)
             if status == NEEDS_ROW:
                 return length, after
