@@ -11,6 +11,7 @@ J. Hopcroft, An n log n algorithm (1971), here without splitters by letter.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count as count_from
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from stcon.automata.dfa import CharDfa
 
 _VECTORISED_FROM = 300
+# Shallow automata, such as tries, are done after as many of Moore's rounds as they are deep.
+_MIN_ROUNDS = 24
 
 
 def minimize(dfa: CharDfa) -> CharDfa:
@@ -37,17 +40,19 @@ def minimize(dfa: CharDfa) -> CharDfa:
 
 
 def merge_classes(dfa: CharDfa) -> CharDfa:
-    """`dfa` with classes that no state tells apart merged."""
-    columns = np.ascontiguousarray(dfa.delta.T)
+    """`dfa` with classes that no state tells apart merged, and those that no code point has dropped."""
+    used = np.unique(dfa.classes)
     number: dict[bytes, int] = {}
-    new_class = [number.setdefault(column.tobytes(), len(number)) for column in columns]
-    classes = np.array(new_class, np.int32)[dfa.classes]
+    new_class = np.zeros(dfa.num_classes, np.int32)
+    for k in used.tolist():
+        new_class[k] = number.setdefault(dfa.delta[:, k].tobytes(), len(number))
+    classes = new_class[dfa.classes]
     keep = np.ones(len(classes), np.bool_)
     keep[1:] = classes[1:] != classes[:-1]
-    if len(number) == len(columns) and keep.all():
+    if len(number) == dfa.num_classes and keep.all():
         return dfa
     representative = np.zeros(len(number), np.int64)
-    representative[new_class[::-1]] = np.arange(len(columns))[::-1]
+    representative[new_class[used]] = used
     return CharDfa(dfa.starts[keep], classes[keep], dfa.delta[:, representative], dfa.labels, dfa.start)
 
 
@@ -55,7 +60,7 @@ def reachable_states(dfa: CharDfa) -> list[int]:
     """The states that some text leads to, breadth first."""
     seen = {dfa.start}
     order = [dfa.start]
-    rows = dfa.delta.tolist()
+    rows = dfa.delta[:, np.unique(dfa.classes)].tolist()
     for state in order:
         # rows repeat few targets over many classes
         for target in dict.fromkeys(rows[state]):
@@ -155,7 +160,7 @@ class _Refinement:
 
 
 def _moore_rounds(delta: NDArray[np.int32], block: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Moore's rounds while each still adds a good many blocks. May be too coarse, never too fine.
+    """Moore's rounds while each still adds a good many blocks, and a few more. May be too coarse, never too fine.
 
     Successors are hashed to 64 bits; a collision leaves two states together, which the exact rounds then part.
     """
@@ -163,7 +168,7 @@ def _moore_rounds(delta: NDArray[np.int32], block: NDArray[np.int64]) -> NDArray
     multipliers = generator.integers(1, 1 << 62, size=(delta.shape[1],), dtype=np.int64) | 1
     salt = generator.integers(1, 1 << 62, size=(len(block),), dtype=np.int64)
     count = int(block.max()) + 1
-    while True:
+    for done in count_from(1):
         hashed = salt[block]
         successors = np.zeros(len(block), np.int64)
         for k in range(delta.shape[1]):
@@ -172,8 +177,9 @@ def _moore_rounds(delta: NDArray[np.int32], block: NDArray[np.int64]) -> NDArray
         values, numbers = np.unique(block * len(block) + inverse, return_inverse=True)
         gained = len(values) - count
         block, count = numbers.reshape(-1).astype(np.int64), len(values)
-        if gained <= count // 20 or count == len(block):
-            return block
+        if gained == 0 or count == len(block) or (done >= _MIN_ROUNDS and gained <= count // 20):
+            break
+    return block
 
 
 def _quotient(dfa: CharDfa, delta: NDArray[np.int32], labels: NDArray[np.int32]) -> CharDfa:

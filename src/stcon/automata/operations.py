@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 
-from stcon.automata import charset
 from stcon.automata.budget import DEFAULT_MAX_STATES
 from stcon.automata.dfa import NUM_CODE_POINTS, CharDfa
-from stcon.automata.minimize import minimize, reachable_states
-from stcon.errors import TooLarge
+from stcon.automata.literals import literals
+from stcon.automata.minimize import merge_classes, minimize, reachable_states
+from stcon.automata.product import product
 
-Combine = Callable[[tuple[int, ...]], int]
+__all__ = [
+    "accepts",
+    "class_representatives",
+    "complement",
+    "count_words",
+    "difference",
+    "equivalent",
+    "everything",
+    "intersection",
+    "intervals",
+    "is_empty",
+    "labels_reachable",
+    "length_between",
+    "literals",
+    "live_states",
+    "minimize",
+    "nothing",
+    "product",
+    "shortest_word",
+    "union",
+]
 
 
 # ----------------------------------------------------------------------------------------------------- construction
@@ -46,131 +63,7 @@ def length_between(low: int, high: int | None) -> CharDfa:
     return CharDfa(zero, zero, delta, labels, 0)
 
 
-def literals(strings: Iterable[str] | Mapping[str, int]) -> CharDfa:
-    """Exactly these strings, each with its label (0 where none is given).
-
-    Built minimal at once, from the sorted strings, so a trie never exists as a whole.
-
-    Cost: O(characters) interpreter steps, then states × distinct characters × 4 bytes for the table.
-    Source: J. Daciuk et al., Incremental construction of minimal acyclic finite-state automata (2000), algorithm 1.
-    """
-    label_of = strings if isinstance(strings, Mapping) else dict.fromkeys(strings, 0)
-    builder = _LiteralBuilder()
-    for text in sorted(label_of):
-        builder.add(text, label_of[text])
-    rows, labels, root = builder.finish()
-    characters = sorted({c for row in rows for c, _ in row})
-    starts, classes, sets = charset.partition([charset.single(ord(c)) for c in characters])
-    class_of = {characters[s.bit_length() - 1]: k for k, s in enumerate(sets) if s}
-    sink = len(rows)
-    delta = np.full((sink + 1, len(sets)), sink, np.int32)
-    sources = [q for q, row in enumerate(rows) for _ in row]
-    columns = [class_of[c] for row in rows for c, _ in row]
-    delta[sources, columns] = [target for row in rows for _, target in row]
-    dfa = CharDfa(
-        np.array(starts, np.int32), np.array(classes, np.int32), delta, np.array([*labels, -1], np.int32), root
-    )
-    return dfa if characters else minimize(dfa)
-
-
-class _LiteralBuilder:
-    """Sorted strings to a minimal acyclic automaton: the path of the last string is open, all else is hash-consed."""
-
-    def __init__(self) -> None:
-        self.register: dict[tuple[object, ...], int] = {}
-        self.rows: list[tuple[tuple[str, int], ...]] = []
-        self.labels: list[int] = []
-        self.previous = ""
-        # open states, root first: finished edges and label; the edge to the next open state is in `previous`
-        self.open_edges: list[list[tuple[str, int]]] = [[]]
-        self.open_labels: list[int] = [-1]
-
-    def add(self, text: str, label: int) -> None:
-        common = 0
-        limit = min(len(text), len(self.previous))
-        while common < limit and text[common] == self.previous[common]:
-            common += 1
-        self._close_to(common)
-        for _ in text[common:]:
-            self.open_edges.append([])
-            self.open_labels.append(-1)
-        self.open_labels[-1] = label
-        self.previous = text
-
-    def finish(self) -> tuple[list[tuple[tuple[str, int], ...]], list[int], int]:
-        """(rows of edges, labels, root)."""
-        self._close_to(0)
-        return self.rows, self.labels, self._intern()
-
-    def _close_to(self, depth: int) -> None:
-        while len(self.open_edges) > depth + 1:
-            state = self._intern()
-            self.open_edges[-1].append((self.previous[len(self.open_edges) - 1], state))
-
-    def _intern(self) -> int:
-        """The number of the deepest open state, which is closed."""
-        row, label = tuple(self.open_edges.pop()), self.open_labels.pop()
-        state = self.register.setdefault((label, row), len(self.rows))
-        if state == len(self.rows):
-            self.rows.append(row)
-            self.labels.append(label)
-        return state
-
-
 # ----------------------------------------------------------------------------------------------------- operations
-
-
-def product(dfas: Sequence[CharDfa], combine: Combine, *, max_states: int = DEFAULT_MAX_STATES) -> CharDfa:
-    """The DFA that reads a text with every one of `dfas` and labels it with `combine` of their labels.
-
-    Args:
-        dfas: at least one.
-        combine: maps the tuple of labels (-1: rejected) to a label or -1; called once for each distinct tuple.
-        max_states: limit on the reachable tuples of states.
-
-    Raises:
-        TooLarge: more than `max_states` tuples of states are reachable.
-
-    Cost: reachable tuples × refined classes.
-    """
-    starts, classes, columns = _refine_classes(dfas)
-    tables = [dfa.delta[:, column].tolist() for dfa, column in zip(dfas, columns, strict=True)]
-    first = tuple(dfa.start for dfa in dfas)
-    number = {first: 0}
-    order = [first]
-    delta: list[list[int]] = []
-    for states in order:
-        row = []
-        for target in zip(*[table[q] for table, q in zip(tables, states, strict=True)], strict=True):
-            state = number.get(target)
-            if state is None:
-                state = number[target] = len(order)
-                order.append(target)
-            row.append(state)
-        delta.append(row)
-        if len(order) > max_states:
-            raise TooLarge("states of a product of automata", given=len(order), limit=max_states)
-    label_lists = [dfa.labels.tolist() for dfa in dfas]
-    known: dict[tuple[int, ...], int] = {}
-    labels = []
-    for states in order:
-        key = tuple([column[q] for column, q in zip(label_lists, states, strict=True)])
-        if key not in known:
-            known[key] = combine(key)
-        labels.append(known[key])
-    return minimize(CharDfa(starts, classes, np.array(delta, np.int32), np.array(labels, np.int32), 0))
-
-
-def _refine_classes(
-    dfas: Sequence[CharDfa],
-) -> tuple[NDArray[np.int32], NDArray[np.int32], list[NDArray[np.int32]]]:
-    """(starts, classes, columns): the common refinement; its class k is class ``columns[i][k]`` of DFA i."""
-    starts = np.unique(np.concatenate([dfa.starts for dfa in dfas]))
-    own = [dfa.classes[np.searchsorted(dfa.starts, starts, side="right") - 1] for dfa in dfas]
-    number: dict[tuple[int, ...], int] = {}
-    classes = [number.setdefault(key, len(number)) for key in zip(*[c.tolist() for c in own], strict=True)]
-    columns = [np.array(column, np.int32) for column in zip(*number, strict=True)]
-    return starts.astype(np.int32), np.array(classes, np.int32), columns
 
 
 def complement(dfa: CharDfa) -> CharDfa:
@@ -228,6 +121,7 @@ def shortest_word(dfa: CharDfa, label: int | None = None) -> str | None:
 
     Cost: O(Q·K).
     """
+    dfa = merge_classes(dfa)
     rows = dfa.delta.tolist()
     labels = dfa.labels.tolist()
 
@@ -261,7 +155,7 @@ def _trace(came: dict[int, tuple[int, int]], state: int, representatives: list[i
 
 
 def class_representatives(dfa: CharDfa) -> list[int]:
-    """A code point of each class, the most readable one."""
+    """A code point of each class, the most readable one. Every class must have one."""
     best: dict[int, int] = {}
     for low, high, k in intervals(dfa):
         for favourite in (ord("a"), ord("A"), ord("0"), ord("!"), 0xE000, low):
@@ -289,6 +183,7 @@ def count_words(dfa: CharDfa, cap: int) -> int:
 
     Cost: O(Q·K) big-integer steps.
     """
+    dfa = merge_classes(dfa)
     sizes = [0] * dfa.num_classes
     for low, high, k in intervals(dfa):
         sizes[k] += high - low
