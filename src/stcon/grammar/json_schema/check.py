@@ -34,6 +34,8 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
                     if inner not in seen:
                         seen.add(inner)
                         pending.append(inner)
+            if kind == "string" and len(formula.atoms) > 1:
+                sat.strings.language((formula,))  # a product past its budget is refused now
             if kind == "array":
                 unique_as_counts(sat, formula)
             if kind == "object":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from stcon.errors import Unsupported
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.keywords import equal, type_of
 from stcon.grammar.json_schema.schema import number
@@ -62,6 +63,12 @@ def string_truth(atom: tuple[Any, ...], value: str) -> bool:
             return len(value) <= count
     from stcon.automata import accepts
 
+    if atom[0] == "format":
+        from stcon.grammar.json_schema.formats import format_universe
+
+        universe = format_universe(atom[1])
+        if universe is not None and accepts(universe, value) < 0:
+            raise Unsupported(f"whether {value!r} has format {atom[1]!r}", keyword="format", advice="drop one of the two")
     return accepts(atom_dfa(atom), value) >= 0
 
 

@@ -15,10 +15,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from stcon.errors import GrammarError, InvalidSchema, Unsupported
+from stcon.errors import GrammarError, InvalidSchema, TooLarge, Unsupported
 from stcon.grammar.json_schema.atoms import TYPES, JsonType
 from stcon.grammar.json_schema.formula import Formula, Formulas
 from stcon.grammar.json_schema.schema import SchemaNode, Schemas, canonical, escape, number
+
+MAX_ITEMS = 50_000
+MAX_CONTAINERS = 200
+MAX_DIVISOR_DIGITS = 60
 
 _NUMERIC = {"integer": "number"}
 
@@ -143,6 +147,8 @@ class Expander:
         values = tuple(value for value in values if type_of(value) == kind)
         if not values:
             return f.false
+        if kind in ("array", "object"):
+            _limit("enumerated arrays or objects", len(values), MAX_CONTAINERS)
         match kind:
             case "null":
                 return f.true
@@ -194,6 +200,7 @@ class Expander:
 
     def _multiple_of(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         divisor = _decimal(node, keyword, value)
+        _limit("digits of multipleOf", len(divisor.as_tuple().digits) + abs(divisor.adjusted()), MAX_DIVISOR_DIGITS)
         _require(divisor > 0, node, keyword, "a number greater than 0")
         return self._leaf(("multiple", divisor))
 
@@ -217,10 +224,17 @@ class Expander:
         return self._leaf(("format", value))
 
     def _min_length(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
-        return self._at_least("minlen", _count(node, keyword, value))
+        from stcon.grammar.json_schema.strings import MAX_LENGTH
+
+        count = _count(node, keyword, value)
+        _limit(keyword, count, MAX_LENGTH)
+        return self._at_least("minlen", count)
 
     def _max_length(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
-        return self.formulas.atom(("maxlen", _count(node, keyword, value)))
+        from stcon.grammar.json_schema.strings import MAX_LENGTH
+
+        count = _count(node, keyword, value)
+        return self.formulas.true if count > MAX_LENGTH else self.formulas.atom(("maxlen", count))
 
     def _at_least(self, tag: str, count: int) -> Formula:
         return self.formulas.atom((tag, count)) if count > 0 else self.formulas.true
@@ -264,7 +278,9 @@ class Expander:
         return self.formulas.atom(("contains", child, least, most))
 
     def _min_items(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
-        return self._at_least("minitems", _count(node, keyword, value))
+        count = _count(node, keyword, value)
+        _limit(keyword, count, MAX_ITEMS)
+        return self._at_least("minitems", count)
 
     def _max_items(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         return self.formulas.atom(("maxitems", _count(node, keyword, value)))
@@ -457,9 +473,15 @@ def _require(condition: bool, node: SchemaNode, keyword: str, expected: str) -> 
         raise InvalidSchema(f"{keyword} must be {expected}", pointer=f"{node.pointer}/{keyword}", keyword=keyword)
 
 
+def _limit(what: str, given: int, limit: int) -> None:
+    if given > limit:
+        raise TooLarge(what, given=given, limit=limit)
+
+
 def _count(node: SchemaNode, keyword: str, value: Any) -> int:
     valid = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
-    _require(valid and 0 <= value < 2**63 and value == int(value), node, keyword, "a non-negative integer")
+    finite = valid and value == value and abs(value) != float("inf")
+    _require(finite and value >= 0 and value == int(value), node, keyword, "a non-negative integer")
     return int(value)
 
 

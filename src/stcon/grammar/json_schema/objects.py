@@ -7,6 +7,7 @@ declared names, so that a declared name is never spelled as an undeclared one.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from stcon.grammar.json_schema.evaluated import closed_reading, declared_names
@@ -37,7 +38,7 @@ class ObjectBuilder:
         """The state after ``{``."""
         declared = declared_names(self.builder.expander, conditions)
         mentioned = [name for formula in vector for name in self.sat.undeclared(formula).declared]
-        declared = tuple(dict.fromkeys([*declared, *mentioned]))
+        declared = tuple(name for name in dict.fromkeys([*declared, *mentioned]) if spell(name) is not None)
         names = Names(declared, declared, any_order=self.builder.options.key_order == "any")
         return self.builder.event(
             ("object", vector, names), lambda: {**self._close(vector), **self._quote(vector, names)}, mark=SCOPE
@@ -99,15 +100,27 @@ class ObjectBuilder:
         targets = {}
         current = vector
         for index, name in enumerate(names.remaining):
-            taken = tuple(self.residuals.take(formula, name) for formula in current)
-            target = self._value_of(taken, names.after(index))
+            following = names.after(index)
+            target = self._declared_target(current, name, following)
             if target is not None:
                 targets[name] = target
             if not names.any_order:
-                current = self._possible(tuple(self.residuals.skip(f, name) for f in current), names.after(index))
+                current = self._possible(tuple(self.residuals.skip(f, name) for f in current), following)
                 if self._dead(current):
                     break
         return targets, current
+
+    def _declared_target(self, vector: Vector, name: str, following: Names) -> int | None:
+        """The state after the declared name `name`; None if no value of it leaves anything possible."""
+        parts = self.sat.independent(vector[0]) if len(vector) == 1 else None
+        if parts is None:
+            return self._value_of(tuple(self.residuals.take(formula, name) for formula in vector), following)
+        if not self.sat.value(parts.demand(name)):
+            return None
+        return self.builder.event(
+            ("named", vector, name, following),
+            lambda: self._colon((self.residuals.take(vector[0], name),), following),
+        )
 
     def _value_of(self, vector: Vector, names: Names, *, mark: int = 0) -> int | None:
         """The state after a name, before its colon; None if no value of it leaves anything possible.
@@ -115,20 +128,25 @@ class ObjectBuilder:
         Args:
             mark: `END` for names that are not declared: the history constraint keeps them from coming twice.
         """
+        if not self._live(vector, names):
+            return None
+        return self.builder.event(("colon", vector, names, mark), lambda: self._colon(vector, names), mark=mark)
+
+    def _live(self, vector: Vector, names: Names) -> bool:
+        """Whether some outcome of the next value leaves something possible."""
+        return any(
+            not self._dead(self._possible(decision.rest, names))
+            for decision in itertools.chain(self.sat.hints(vector), self.sat.cases(vector))
+        )
+
+    def _colon(self, vector: Vector, names: Names) -> Edges:
         by_rest: dict[Vector, list[Formula]] = {}
         for decision in self.sat.decide(vector):
             rest = self._possible(decision.rest, names)
             if not self._dead(rest):
                 by_rest.setdefault(rest, []).append(decision.condition)
-        if not by_rest:
-            return None
         conditions = tuple(self.formulas.or_(parts) for parts in by_rest.values())
         symbol = self.machine.return_symbol([self._after_value(rest, names) for rest in by_rest])
-        return self.builder.event(
-            ("colon", conditions, symbol, mark), lambda: self._colon(conditions, symbol), mark=mark
-        )
-
-    def _colon(self, conditions: Vector, symbol: int) -> Edges:
         value = self.builder.event(("call", conditions, symbol), lambda: self.builder.called(conditions, symbol))
         return {0x3A: self.builder.after(0x3A, value)}
 
@@ -150,7 +168,7 @@ class ObjectBuilder:
         vector, language = self._others(tuple(group.names for group, _ in classes), names.declared)
         if isinstance(language, Words):
             entries.update({text: classes[label][1] for text, label in language.texts})
-            return self.builder.trie(tuple(sorted(entries.items()))) if entries else None
+            return self._listed(tuple(sorted(entries.items()))) if entries else None
         for name in names.declared:
             text = spell(name)
             if text is not None:
@@ -159,22 +177,20 @@ class ObjectBuilder:
         others = self.builder.string(vector, counter=False)
         return self._name(tuple(sorted(entries.items())), 0, others, symbol, mark=BEGIN)
 
+    def _listed(self, entries: Entries) -> int:
+        """The state after the opening quote of one of finitely many names, some of them not declared."""
+        root = self.builder.trie(entries)
+        self.machine.marks[root] = BEGIN
+        return root
+
     def _others(self, vector: Vector, declared: tuple[str, ...]) -> tuple[Vector, Strings]:
         """The automaton for undeclared names.
 
         The trie beside it takes the declared names out, so it need not exclude them itself, as long as from each of
         its states infinitely many names go on: then no state is left without a way on.
         """
-        f = self.formulas
-        taken = frozenset(declared)
         if not any(b"\\u" in (spell(name) or b"") for name in declared):  # \u001f has two spellings
-            known = {
-                atom: f.false
-                for names in vector
-                for atom in names.atoms
-                if atom.atom[0] == "strings" and atom.atom[1] <= taken  # type: ignore[index, operator]
-            }
-            relaxed = tuple(f.replace(names, known) for names in vector)
+            relaxed = tuple(self.sat.undeclared_part(names, declared) for names in vector)
             language = self.sat.strings.language(relaxed, counter=False)
             if isinstance(language, Block) and bool((language.infinite | (language.dfa.labels >= 0)).all()):
                 return relaxed, language

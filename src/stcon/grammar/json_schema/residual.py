@@ -25,7 +25,7 @@ class Names:
         remaining: those that may still come, in that order.
     """
 
-    __slots__ = ("_hash", "_next", "any_order", "declared", "remaining")
+    __slots__ = ("_hash", "_next", "_set", "any_order", "declared", "remaining")
 
     def __init__(self, declared: tuple[str, ...], remaining: tuple[str, ...], *, any_order: bool) -> None:
         self.declared = declared
@@ -33,6 +33,7 @@ class Names:
         self.any_order = any_order
         self._next: dict[int, Names] = {}
         self._hash = hash((declared, remaining))
+        self._set: frozenset[str] | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -44,6 +45,13 @@ class Names:
             and self.remaining == other.remaining
             and self.declared == other.declared
         )
+
+    @property
+    def remaining_set(self) -> frozenset[str]:
+        """`remaining` without its order."""
+        if self._set is None:
+            self._set = frozenset(self.remaining)
+        return self._set
 
     def after(self, index: int) -> Names:
         """What may come after ``remaining[index]``: the later names; in any order, all the others."""
@@ -60,6 +68,47 @@ class Names:
         return Names(self.declared, (), any_order=self.any_order)
 
 
+class Parts:
+    """A conjunction of demands that do not depend on each other: which names must come, and what values must satisfy.
+
+    Attributes:
+        required: the names that must come.
+    """
+
+    def __init__(self, residuals: Residuals) -> None:
+        self.required: set[str] = set()
+        self._residuals = residuals
+        self._by_name: dict[str, list[Formula]] = {}
+        self._by_set: list[tuple[Formula, Formula]] = []
+
+    @classmethod
+    def of(cls, formula: Formula, residuals: Residuals) -> Parts | None:
+        """`formula` taken apart, or None if it is not such a conjunction."""
+        parts = cls(residuals)
+        for part in formula.parts if formula.kind == "and" else (formula,):
+            payload: Any = part.atom if part.kind == "atom" else (part.kind,)
+            match payload:
+                case ("has", name):
+                    parts.required.add(name)
+                case ("prop", name, child):
+                    parts._by_name.setdefault(name, []).append(child)
+                case ("each", names, child):
+                    parts._by_set.append((names, child))
+                case ("true",):
+                    pass
+                case _:
+                    return None
+        return parts
+
+    def demand(self, name: str) -> Formula:
+        """The value formula that the value of `name` must satisfy."""
+        demands = self._by_name.get(name, [])
+        spoken = [child for names, child in self._by_set if self._residuals.contains_name(names, name)]
+        if len(demands) == 1 and not spoken:
+            return demands[0]
+        return self._residuals.formulas.and_([*demands, *spoken])
+
+
 class Residuals:
     """Derivatives of the formulas of one compilation."""
 
@@ -69,6 +118,7 @@ class Residuals:
         self._member: dict[tuple[Formula, str], bool] = {}
         self._finished: dict[Formula, Formula] = {}
         self._items: dict[Formula, Formula] = {}
+        self._skipped: dict[tuple[Formula, str], Formula] = {}
 
     # ------------------------------------------------------------------------------------------------- arrays
 
@@ -134,14 +184,17 @@ class Residuals:
 
     def skip(self, formula: Formula, name: str) -> Formula:
         """`formula` once it is decided that `name` does not come."""
-        changed = {}
-        for atom in formula.atoms:
-            payload: Any = atom.atom
-            if payload[0] == "has" and payload[1] == name:
-                changed[atom] = self.formulas.false
-            elif payload[0] == "prop" and payload[1] == name:
-                changed[atom] = self.formulas.true
-        return self.formulas.replace(formula, changed)
+        key = (formula, name)
+        done = self._skipped.get(key)
+        if done is None:
+            f = self.formulas
+            changed = {}
+            for atom in formula.atoms:
+                payload: Any = atom.atom
+                if payload[0] in ("has", "prop") and payload[1] == name:
+                    changed[atom] = f.constant(payload[0] == "prop")
+            done = self._skipped[key] = f.replace(formula, changed)
+        return done
 
     def take_other(self, formula: Formula, inside: frozenset[Formula]) -> Formula:
         """`formula` after a name that is not declared and lies in exactly the name sets `inside`."""

@@ -12,20 +12,23 @@ has to satisfy. `decide` lists the different remainders with the condition, over
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from stcon.errors import TooLarge
 from stcon.grammar.json_schema import numbers
 from stcon.grammar.json_schema.atoms import TYPES, JsonType
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.instances import satisfies
-from stcon.grammar.json_schema.residual import Names, Residuals
-from stcon.grammar.json_schema.strings import StringLanguages
+from stcon.grammar.json_schema.keywords import KEYWORDS
+from stcon.grammar.json_schema.residual import Names, Parts, Residuals
+from stcon.grammar.json_schema.strings import StringLanguages, spell
 
 MAX_STEPS = 300_000
-MAX_DECISIONS = 4_096
+MAX_CASES = 1_000
 
 Vector = tuple[Formula, ...]
+Node = TypeVar("Node", bound=Hashable)
 
 
 class Decision(NamedTuple):
@@ -62,7 +65,9 @@ class Satisfiability:
         self._doubts = 0
         self._steps = 0
         self._decisions: dict[Vector, list[Decision]] = {}
-        self._open_objects: dict[tuple[Formula, tuple[str, ...]], bool] = {}
+        self._open_objects: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[tuple[Formula, int], bool]] = {}
+        self._open_arrays: dict[Formula, bool] = {}
+        self._parts: dict[Formula, Parts | None] = {}
 
     # ------------------------------------------------------------------------------------------------- values
 
@@ -116,6 +121,12 @@ class Satisfiability:
         if self._steps > MAX_STEPS:
             raise TooLarge("steps to find out what can be satisfied", given=self._steps, limit=MAX_STEPS)
 
+    def _count_case(self, cases: list[int]) -> None:
+        self._count()
+        cases[0] += 1
+        if cases[0] > MAX_CASES:
+            raise TooLarge("outcomes that one value can have for the schemas at one place", given=cases[0], limit=MAX_CASES)
+
     def _some_type(self, formula: Formula) -> bool:
         local: dict[JsonType, Formula] = {}
         for kind in TYPES:
@@ -165,18 +176,48 @@ class Satisfiability:
 
     def array(self, formula: Formula) -> bool:
         """Whether some continuation of an array satisfies `formula`."""
-        seen = {formula}
-        pending = [formula]
-        while pending:
-            current = pending.pop()
-            if self.residuals.end_array(current):
-                return True
-            self._count()
-            for decision in self.decide((self.residuals.item(current),)):
-                rest = decision.rest[0]
-                if rest not in seen:
-                    seen.add(rest)
-                    pending.append(rest)
+        return self._search(formula, self._open_arrays, self.residuals.end_array, self._next_items)
+
+    def _next_items(self, formula: Formula) -> Iterator[Formula]:
+        for decision in self.cases((self.residuals.item(formula),)):
+            yield decision.rest[0]
+
+    def _search(
+        self,
+        start: Node,
+        known: dict[Node, bool],
+        ends: Callable[[Node], bool],
+        following: Callable[[Node], Iterator[Node]],
+    ) -> bool:
+        """Depth-first from `start` to a residual that may end; `known` keeps what the searches found.
+
+        Successors are generated one by one, so that a search that succeeds does not list what it does not need.
+        """
+        doubts = self._doubts
+        seen = {start}
+        path = [start]
+        iterators: list[Iterator[Node]] = [iter(())]
+        if (found := known.get(start)) is not None:
+            return found
+        if not ends(start):
+            iterators[0] = following(start)
+            while iterators:
+                node = next(iterators[-1], None)
+                if node is None:
+                    iterators.pop()
+                    path.pop()
+                elif node not in seen:
+                    self._count()
+                    seen.add(node)
+                    path.append(node)
+                    if known.get(node) or (node not in known and ends(node)):
+                        break
+                    iterators.append(iter(()) if node in known else following(node))
+        if path:
+            known.update(dict.fromkeys(path, True))
+            return True
+        if self._doubts == doubts:
+            known.update(dict.fromkeys(seen, False))
         return False
 
     # ------------------------------------------------------------------------------------------------- objects
@@ -193,101 +234,89 @@ class Satisfiability:
                 for inner in payload[1].atoms:
                     if inner.atom[0] == "strings":
                         names.update(dict.fromkeys(sorted(inner.atom[1])))
-        ordered = tuple(names)
+        ordered = tuple(name for name in names if spell(name) is not None)
         return Names(ordered, ordered, any_order=False)
 
     def object(self, formula: Formula, names: Names) -> bool:
         """Whether some continuation of an object, with `names` still to come, satisfies `formula`."""
-        if formula is self.formulas.true:
-            return True
-        if formula is self.formulas.false:
-            return False
+        if formula.kind in ("true", "false"):
+            return formula is self.formulas.true
         if self.residuals.end_object(formula):
             return True
-        key = (formula, names.remaining)
-        known = self._open_objects.get(key)
-        if known is None:
-            doubts = self._doubts
-            known = self._search_object(formula, names)
-            if known or self._doubts == doubts:
-                self._open_objects[key] = known
-        return known
+        parts = self.independent(formula)
+        if parts is not None and parts.required <= names.remaining_set:
+            return all(self.value(parts.demand(name)) for name in parts.required)
+        known = self._open_objects.setdefault((names.declared, names.remaining), {})
+        last = len(names.remaining)
 
-    def _search_object(self, formula: Formula, names: Names) -> bool:
-        independent = self._independent(formula, names)
-        if independent is not None:
-            return independent
-        seen: set[tuple[Formula, int]] = {(formula, 0)}
-        pending = [(formula, 0)]
-        while pending:
-            current, position = pending.pop()
-            if self.residuals.end_object(current):
-                return True
-            self._count()
-            for following in self._successors(current, position, names):
-                if following[0] is not self.formulas.false and following not in seen:
-                    seen.add(following)
-                    pending.append(following)
-        return False
+        def ends(node: tuple[Formula, int]) -> bool:
+            return self.residuals.end_object(node[0])
 
-    def _successors(self, formula: Formula, position: int, names: Names) -> list[tuple[Formula, int]]:
+        def following(node: tuple[Formula, int]) -> Iterator[tuple[Formula, int]]:
+            return self._next_names(*node, names, last)
+
+        return self._search((formula, 0), known, ends, following)
+
+    def _next_names(self, formula: Formula, position: int, names: Names, last: int) -> Iterator[tuple[Formula, int]]:
         residuals = self.residuals
-        while position < len(names.remaining) and not residuals.relevant(formula, names.remaining[position]):
+        while position < last and not residuals.relevant(formula, names.remaining[position]):
             position += 1
-        if position == len(names.remaining):
-            found = []
+        if position == last:
             for group in self.other_names((formula,), names):
-                found += [(decision.rest[0], position) for decision in self.decide(group.after)]
-            return found
+                for decision in self.cases(group.after):
+                    yield decision.rest[0], position
+            return
         name = names.remaining[position]
-        found = [(residuals.skip(formula, name), position + 1)]
-        taken = self.decide((residuals.take(formula, name),))
-        return found + [(decision.rest[0], position + 1) for decision in taken]
+        passed = residuals.skip(formula, name)
+        if passed is not self.formulas.false:
+            yield passed, position + 1
+        for decision in self.cases((residuals.take(formula, name),)):
+            yield decision.rest[0], position + 1
 
-    def _independent(self, formula: Formula, names: Names) -> bool | None:
-        """The answer for a conjunction whose parts speak of different names or of all; None if it is not one."""
-        parts = formula.parts if formula.kind == "and" else (formula,)
-        required = []
-        for part in parts:
-            payload: Any = part.atom
-            if part.kind != "atom" or payload[0] not in ("has", "prop", "each"):
-                return None
-            if payload[0] == "has":
-                required.append(payload[1])
-        remaining = set(names.remaining)
-        for name in required:
-            if name not in remaining:
-                return None
-            demands = [part.atom[2] for part in parts if self._speaks_of(part.atom, name)]  # type: ignore[index]
-            if not self.value(self.formulas.and_(demands)):
-                return False
-        return True
-
-    def _speaks_of(self, payload: Any, name: str) -> bool:
-        if payload[0] == "prop":
-            return bool(payload[1] == name)
-        return payload[0] == "each" and self.residuals.contains_name(payload[1], name)
+    def independent(self, formula: Formula) -> Parts | None:
+        """A conjunction of demands on single names and on sets of names, taken apart; None if it is anything else."""
+        if formula not in self._parts:
+            self._parts[formula] = Parts.of(formula, self.residuals)
+        return self._parts[formula]
 
     def other_names(self, vector: Vector, names: Names) -> list[NameClass]:
-        """The classes of undeclared names that may come next, by the name sets they lie in; at least one each."""
+        """The classes of undeclared names that may come next, by the name sets they lie in; at least one name each."""
         f = self.formulas
         declared = f.not_(f.atom(("strings", frozenset(names.declared)))) if names.declared else f.true
         classes: dict[Vector, list[Formula]] = {}
-        sets = self.residuals.name_sets(vector)
+        groups: dict[Formula, list[Formula]] = {}
+        for name_set in self.residuals.name_sets(vector):
+            groups.setdefault(self.undeclared_part(name_set, names.declared), []).append(name_set)
+        certain = frozenset(groups.pop(f.true, ()))
+        groups.pop(f.false, None)
+        sets = list(groups)
 
         def split(index: int, inside: frozenset[Formula], so_far: Formula) -> None:
-            if so_far is f.false:
+            if so_far is f.false or (index > 1 and not self._some_name(so_far)):
                 return
+            self._count_case(cases)
             if index < len(sets):
-                split(index + 1, inside | {sets[index]}, f.and_([so_far, sets[index]]))
+                split(index + 1, inside.union(groups[sets[index]]), f.and_([so_far, sets[index]]))
                 split(index + 1, inside, f.and_([so_far, f.not_(sets[index])]))
                 return
             after = tuple(self.residuals.take_other(formula, inside) for formula in vector)
             if any(formula is not f.false for formula in after) and self._some_name(so_far):
                 classes.setdefault(after, []).append(so_far)
 
-        split(0, frozenset(), declared)
+        cases = [0]
+        split(0, certain, declared)
         return [NameClass(f.or_(parts), after) for after, parts in classes.items()]
+
+    def undeclared_part(self, names: Formula, declared: tuple[str, ...]) -> Formula:
+        """A name set as it looks to names that are not declared: those listed in it are none of them."""
+        f = self.formulas
+        known = frozenset(declared)
+        listed = {
+            atom: f.false
+            for atom in names.atoms
+            if atom.atom[0] == "strings" and atom.atom[1] <= known  # type: ignore[index, operator]
+        }
+        return f.replace(names, listed)
 
     def _some_name(self, names: Formula) -> bool:
         parts = names.parts if names.kind == "and" else (names,)
@@ -311,19 +340,44 @@ class Satisfiability:
         return known
 
     def _decide(self, vector: Vector) -> list[Decision]:
+        found: dict[Vector, list[Formula]] = {}
+        for condition, rest in self._cases_of(vector):
+            found.setdefault(rest, []).append(condition)
+        return [Decision(self.formulas.or_(conditions), rest) for rest, conditions in found.items()]
+
+    def cases(self, vector: Vector) -> Iterator[Decision]:
+        """The remainders of `vector` one by one, as far as the caller asks; the same remainder may come again."""
+        known = self._decisions.get(vector)
+        return iter(known) if known is not None else self._cases_of(vector)
+
+    def hints(self, vector: Vector) -> Iterator[Decision]:
+        """Lower bounds on what some values leave, cheap to find: one schema satisfied, nothing known of the others.
+
+        Only where ``schema`` atoms occur positively: then satisfying more leaves no less.
+        """
+        f = self.formulas
+        base, vector = self._certain(vector)
+        atoms = frozenset().union(*(_schema_atoms(formula) for formula in vector))
+        if base is f.false or len(vector) > 1 or not atoms or not _positive(vector[0], atoms):
+            return
+        for atom in sorted(atoms, key=_by_index):
+            outcome = {other: f.constant(other is atom) for other in atoms}
+            rest = (f.replace(vector[0], outcome),)
+            condition = f.and_([base, atom])
+            if self._possible(condition, rest):
+                yield Decision(condition, rest)
+
+    def _cases_of(self, vector: Vector) -> Iterator[Decision]:
         base, vector = self._certain(vector)
         if base is self.formulas.false:
-            return []
-        found: dict[Vector, list[Formula]] = {}
-        if not any(_schema_atoms(formula) for formula in vector):
-            self._record(found, base, vector)
-        else:
-            self._by_values(base, vector, found)
-        return [
-            Decision(condition, rest)
-            for rest, conditions in found.items()
-            if (condition := self.formulas.or_(conditions)) is not self.formulas.false
-        ]
+            return
+        if any(_schema_atoms(formula) for formula in vector):
+            yield from self._by_values(base, vector)
+        elif self._possible(base, vector):
+            yield Decision(base, vector)
+
+    def _possible(self, condition: Formula, rest: Vector) -> bool:
+        return any(formula is not self.formulas.false for formula in rest) and self.value(condition)
 
     def _certain(self, vector: Vector) -> tuple[Formula, Vector]:
         """Conjuncts about the next value alone must hold: they become the condition common to all remainders."""
@@ -337,13 +391,16 @@ class Satisfiability:
         rest = [part for part in parts if part not in set(alone)]
         return self.formulas.and_(alone), (self.formulas.and_(rest),)
 
-    def _by_values(self, base: Formula, vector: Vector, found: dict[Vector, list[Formula]]) -> None:
+    def _by_values(self, base: Formula, vector: Vector) -> Iterator[Decision]:
         """Enumerated values first: each decides every schema at once; then the values that none of them lists."""
         f = self.formulas
         atoms = _schema_atoms(base).union(*(_schema_atoms(formula) for formula in vector))
         listed = {atom: values for atom in atoms if (values := listed_values(atom)) is not None}
+        if not listed:
+            yield from self._by_cases(base, vector, [0])
+            return
         candidates: dict[Any, Any] = {}
-        for atom in sorted(listed, key=lambda atom: atom.index):
+        for atom in sorted(listed, key=_by_index):
             for key, value in listed[atom]:
                 candidates.setdefault(key, value)
         by_rest: dict[Vector, list[Any]] = {}
@@ -352,40 +409,42 @@ class Satisfiability:
             if f.replace(base, outcome) is f.true:
                 rest = tuple(f.replace(formula, outcome) for formula in vector)
                 by_rest.setdefault(rest, []).append(value)
-        origin = min(listed, key=lambda atom: atom.index).atom[1] if listed else None  # type: ignore[index]
+        origin = min(listed, key=_by_index).atom[1]  # type: ignore[index]
         for rest, values in by_rest.items():
-            node = self.expander.schemas.values(tuple(values), origin)
-            self._record(found, f.atom(("schema", node)), rest)
-        if listed:
-            none = dict.fromkeys(listed, f.false)
-            node = self.expander.schemas.values(tuple(candidates.values()), origin)
-            elsewhere = f.not_(f.atom(("schema", node)))
-            base = f.and_([f.replace(base, none), elsewhere])
-            vector = tuple(f.replace(formula, none) for formula in vector)
-        self._by_cases(base, vector, found)
+            condition = f.atom(("schema", self.expander.schemas.values(tuple(values), origin)))
+            if self._possible(condition, rest):
+                yield Decision(condition, rest)
+        none = dict.fromkeys(listed, f.false)
+        elsewhere = f.not_(f.atom(("schema", self.expander.schemas.values(tuple(candidates.values()), origin))))
+        base = f.and_([f.replace(base, none), elsewhere])
+        yield from self._by_cases(base, tuple(f.replace(formula, none) for formula in vector), [0])
 
-    def _by_cases(self, base: Formula, vector: Vector, found: dict[Vector, list[Formula]]) -> None:
+    def _by_cases(self, base: Formula, vector: Vector, cases: list[int]) -> Iterator[Decision]:
         """Split on one schema after another; cases that no value can be in are dropped."""
         f = self.formulas
-        if base is f.false or all(formula is f.false for formula in vector) or not self.value(base):
+        if base is f.false or not self._possible(base, vector):
             return
         atoms = frozenset().union(*(_schema_atoms(formula) for formula in vector))
         if not atoms:
-            self._record(found, base, vector)
+            yield Decision(base, vector)
             return
-        self._count()
-        atom = min(atoms, key=lambda atom: atom.index)
+        self._count_case(cases)
+        atom = min(atoms, key=_by_index)
         for literal, value in ((atom, f.true), (f.not_(atom), f.false)):
             outcome = {atom: value}
             rest = tuple(f.replace(formula, outcome) for formula in vector)
-            self._by_cases(f.and_([base, literal]), rest, found)
+            yield from self._by_cases(f.and_([base, literal]), rest, cases)
 
-    def _record(self, found: dict[Vector, list[Formula]], condition: Formula, rest: Vector) -> None:
-        if all(formula is self.formulas.false for formula in rest) or not self.value(condition):
-            return
-        found.setdefault(rest, []).append(condition)
-        if len(found) > MAX_DECISIONS:
-            raise TooLarge("outcomes of one value", given=len(found), limit=MAX_DECISIONS)
+
+def _positive(formula: Formula, atoms: frozenset[Formula]) -> bool:
+    """Whether `formula` can only grow when one of `atoms` becomes true."""
+    if formula.kind in ("not", "one"):
+        return formula.atoms.isdisjoint(atoms)
+    return all(_positive(part, atoms) for part in formula.parts)
+
+
+def _by_index(formula: Formula) -> int:
+    return formula.index
 
 
 def _schema_atoms(formula: Formula) -> frozenset[Formula]:
@@ -399,7 +458,7 @@ def listed_values(atom: Formula) -> list[tuple[Any, Any]] | None:
     node = atom.atom[1]  # type: ignore[index]
     if node.dialect.ref_hides_siblings and node.has("$ref"):
         return None
-    if node.has("const"):
+    if node.has("const") and node.dialect.version >= KEYWORDS["const"].since:
         return [(canonical(node.contents["const"]), node.contents["const"])]
     if node.has("enum") and isinstance(node.contents["enum"], list):
         return [(canonical(value), value) for value in node.contents["enum"]]

@@ -32,12 +32,14 @@ from stcon.automata import (
     literals,
     product,
 )
+from stcon.errors import TooLarge
 from stcon.grammar.json_schema.formula import Formula, Formulas
 from stcon.grammar.machine import COUNT, RESET, UNBOUNDED
 
 Escapes = Literal["minimal", "any"]
 
 MAX_PRODUCT_STATES = 50_000
+MAX_LENGTH = 2**30
 FAR = UNBOUNDED // 2
 
 
@@ -135,6 +137,8 @@ class StringLanguages:
 
     def _block(self, vector: tuple[Formula, ...], counter: bool) -> Strings:
         low, high = 0, None
+        for formula in vector:
+            _check_lengths(formula)
         shape: tuple[Any, ...] = tuple(_shape(formula) for formula in vector)
         if len(vector) == 1 and counter:
             low, high, rest = _interval(vector[0])
@@ -229,6 +233,13 @@ def _interval(formula: Formula) -> tuple[int, int | None, tuple[Formula, ...]]:
     return low, high, tuple(rest)
 
 
+def _check_lengths(formula: Formula) -> None:
+    for atom in formula.atoms:
+        payload: Any = atom.atom
+        if payload[0] in ("minlen", "maxlen") and payload[1] > MAX_LENGTH:
+            raise TooLarge("length of a string", given=payload[1], limit=MAX_LENGTH)
+
+
 @lru_cache(maxsize=4096)
 def _characters(shape: tuple[Any, ...]) -> CharDfa:
     """The product of the atoms of a vector of shapes, labelled by the shape that holds."""
@@ -238,14 +249,24 @@ def _characters(shape: tuple[Any, ...]) -> CharDfa:
     order = list(atoms)
 
     def label(labels: tuple[int, ...]) -> int:
-        truth = {atom: accepted >= 0 for atom, accepted in zip(order, labels, strict=True)}
+        if min(labels[len(order) :], default=0) < 0:
+            return -1
+        truth = {atom: accepted >= 0 for atom, accepted in zip(order, labels, strict=False)}
         return next((i for i, part in enumerate(shape) if _evaluate(part, truth)), -1)
 
     if not order:
         return everything() if label(()) == 0 else product([everything()], lambda _: label(()))
     if len(order) == 1 and len(shape) == 1 and label((0,)) == 0 and label((-1,)) == -1:
         return atom_dfa(order[0])  # type: ignore[arg-type]
-    return product([atom_dfa(atom) for atom in order], label, max_states=MAX_PRODUCT_STATES)  # type: ignore[arg-type]
+    # a format whose language is narrower than its source's may be negated only where the two agree
+    factors = [atom_dfa(atom) for atom in order] + [u for atom in order if (u := _universe(atom)) is not None]  # type: ignore[arg-type]
+    return product(factors, label, max_states=MAX_PRODUCT_STATES)
+
+
+def _universe(atom: Any) -> CharDfa | None:
+    from stcon.grammar.json_schema.formats import format_universe
+
+    return format_universe(atom[1]) if atom[0] == "format" else None
 
 
 @lru_cache(maxsize=4096)
