@@ -243,6 +243,7 @@ TEXTS: dict[str, Callable[[], Machine]] = {
     "two_by_states_at_most_4": lambda: text(prefix=2, high=4),
     "ascii_only": lambda: text(ascii_only=True),
     "one_refused": lambda: text(odd=b"k"),
+    "ascii_refused": lambda: text(odd=bytes(PLAIN_ASCII)),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stcon.errors import TooLarge
-from stcon.grammar.machine import CONFIG_WORDS, COUNT, RESET, STACK_CAP, Configuration, Machine
+from stcon.grammar.machine import CONFIG_WORDS, COUNT, DEAD, RESET, STACK_CAP, UNBOUNDED, Configuration, Machine
 from stcon.kernels import plain, reference, walk
 from stcon.kernels.cpu import CpuKernel
 from stcon.vocab.vocabulary import Vocabulary
@@ -156,6 +156,7 @@ LONGEST = 7  # characters in the longest plain token of `text_vocabulary`
         ("two_by_states_at_most_4", 0, 4),
         ("ascii_only", 0, plain.MIXED),
         ("one_refused", 0, plain.MIXED),
+        ("ascii_refused", 0, plain.MIXED),
     ],
 )
 def test_shortcut_is_taken(name: str, counter: int, expected: int) -> None:
@@ -164,6 +165,17 @@ def test_shortcut_is_taken(name: str, counter: int, expected: int) -> None:
     kernel = CpuKernel(machine, cases.text_vocabulary())
     walk.open_walk(Configuration(0, (), counter).pack(), kernel._frames, kernel._nodes, kernel._seen)
     assert kernel._plain_run(Configuration(0, (), counter).pack()) == expected
+
+
+def test_shortcut_is_not_taken_where_a_character_returns() -> None:
+    """One character that ends its callee may be refused by the caller: no shortcut, though all characters agree."""
+    machine = Machine()
+    end, body = machine.new_state(label=0, final=True), machine.new_state()
+    machine.set_edges(body, dict.fromkeys(cases.PLAIN_ASCII, end) | cases.character_edges(machine, end, UNBOUNDED))
+    machine.return_symbol([DEAD])
+    machine.return_symbol([body])
+    vocabulary = Vocabulary.from_bytes([b"a", "é".encode(), b'"', b"\xc3", None], [4])
+    assert_masks_equal(machine, vocabulary, list(cases.configurations(machine, depth=2)))
 
 
 def test_plain_tokens_by_length() -> None:
