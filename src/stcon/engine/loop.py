@@ -49,7 +49,7 @@ class Generation:
         passes: calls of the model, the prompt's included.
         sampled: tokens drawn from logits; those that healing replaced count here.
         forced: tokens written without asking the model; ``sampled + forced == len(tokens)``.
-        prefill_s, decode_s, mask_s: seconds in the prompt pass; in everything after it; and, as part of the total, in
+        prefill_s, decode_s, mask_s: seconds in the prompt pass; in everything else; and, as part of the total, in
             the constraint (plans and masks).
     """
 

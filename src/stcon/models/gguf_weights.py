@@ -145,12 +145,13 @@ def _weights(data: mmap.mmap, tensor: Tensor, heads: int) -> NDArray[np.float32]
     kind = GGMLQuantizationType(tensor.kind)
     stored = quant_shape_to_byte_shape(tensor.shape, kind)
     octets = np.frombuffer(data, np.uint8, count=int(np.prod(stored)), offset=tensor.offset).reshape(stored)
-    values = np.array(dequantize(octets, kind), np.float32).reshape(tensor.shape)
+    values = dequantize(octets, kind).astype(np.float32, copy=False).reshape(tensor.shape)
     if heads:
         rows, columns = tensor.shape
         # rotary pairs: ours are (i, i + half), llama.cpp's are neighbours
         values = values.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
-    return np.ascontiguousarray(values)
+    # float32 tensors are views of the file so far, which is closed soon
+    return np.array(values) if np.may_share_memory(values, octets) else np.ascontiguousarray(values)
 
 
 def _network(config: Any, state: Mapping[str, NDArray[np.float32]], dtype: Any, path: Path) -> Any:
