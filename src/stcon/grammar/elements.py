@@ -97,7 +97,7 @@ def _is_closed(text: bytes) -> bool:
 
 
 def _unescaped(body: bytes) -> bytes:
-    """The characters that `body` spells, in UTF-8; without the last one where that is cut short and escapes are there."""
+    """The characters that `body` spells, in UTF-8; if there are escapes, without a last one that is cut short."""
     if b"\\" not in body:
         return body
     whole = _WHOLE_CHARACTERS.match(body)

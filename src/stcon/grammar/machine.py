@@ -36,7 +36,7 @@ A configuration is **accepting** if popping r and moving to ``resume[r, label]``
 the stack at an accepting state. (No entry test is made here: front ends put no bounds on return states.)
 
 **Marks** are for history constraints, which a finite state cannot hold (no two equal items, no name twice) and which
-`stcon.constraint.history` enforces on top: entering a state marked `SCOPE` opens an empty collection at the present
+`stcon.grammar.history` enforces on top: entering a state marked `SCOPE` opens an empty collection at the present
 stack depth; `BEGIN` means that an element's text starts with the next byte; `END` that it ended with the last byte read.
 Marks do not change what `step` does.
 

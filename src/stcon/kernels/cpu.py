@@ -15,6 +15,7 @@ for one is written into the arrays that the others read.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon.grammar.machine import CONFIG_WORDS, Machine, Tables
-from stcon.kernels import plain, stepping, walk
+from stcon.kernels import plain, stepping, tracing, walk
 from stcon.kernels.row_cache import RowCache
 from stcon.kernels.stepping import CAP, FIRST_PUSH, SEEN_WORDS, Arrays
 
@@ -70,6 +71,9 @@ class CpuKernel:
         self._work = np.zeros(CONFIG_WORDS, np.int32)
         self._tables: Tables | None = None
         self._arrays: Arrays = ()
+        self._marks = np.zeros(0, np.uint8)
+        self._num_marks = 0
+        self._events = np.zeros((4 * tracing.MAX_EVENTS_OF_A_BYTE, tracing.EVENT_WORDS), np.int32)
         self._memo = plain.new_memo(0)
         self._class_size = np.zeros(0, np.int32)
         self._class_byte = np.zeros(0, np.uint8)
@@ -92,6 +96,43 @@ class CpuKernel:
                 if status != stepping.NEEDS_ROW:
                     return bool(status == stepping.ALIVE)
                 begin = int(self._seen[0])
+                self.machine.build(missing)
+
+    def trace(self, config: Int32, data: bytes) -> list[list[int]] | None:
+        """`advance` with the events of reading `data` (`tracing`); None where that gives False."""
+        with self._lock:
+            self._work[:] = config
+            text = np.frombuffer(data, np.uint8)
+            begin = count = 0
+            while True:
+                arrays, marks = self._refresh(), self._marked()
+                status, missing, begin, count = tracing.trace(
+                    arrays, marks, self._work, text, begin, self._nodes, self._seen, self._events, count
+                )
+                if status == stepping.ALIVE:
+                    config[:] = self._work
+                    events: list[list[int]] = self._events[:count].tolist()
+                    return events
+                if status == stepping.DIED:
+                    return None
+                if status == tracing.NEEDS_ROOM:
+                    self._events = np.concatenate([self._events, np.zeros_like(self._events)])
+                else:
+                    self.machine.build(missing)
+
+    def find_marked(self, config: Int32, places: Int32, depth: int) -> Int32:
+        """Those of `places` (indices into ``vocabulary.order``) whose token has an event at `depth` or less here."""
+        with self._lock:
+            found = np.zeros(len(places), np.bool_)
+            packed, offsets, scratch = self.vocabulary.data, self.vocabulary.offsets, self._events
+            done = 0
+            while True:
+                arrays, marks = self._refresh(), self._marked()
+                done, missing = tracing.find_marked(
+                    arrays, marks, config, packed, offsets, places, done, depth, self._nodes, self._seen, scratch, found
+                )
+                if missing < 0:
+                    return places[found]
                 self.machine.build(missing)
 
     def forced(self, config: Int32, limit: int) -> bytes:
@@ -150,6 +191,19 @@ class CpuKernel:
             if run != plain.NEEDS_ROW:
                 return int(run)
             self.machine.build(missing)
+
+    def _marked(self) -> UInt8:
+        """uint8[Q or more]: the marks of the machine's states as they are now."""
+        marks = self.machine.marks
+        if len(self._marks) < self.machine.num_states:
+            grown = np.zeros(len(self.machine.tables().label), np.uint8)
+            grown[: len(self._marks)] = self._marks
+            self._marks = grown
+        if len(marks) > self._num_marks:
+            for state, mark in itertools.islice(marks.items(), self._num_marks, None):
+                self._marks[state] = mark
+            self._num_marks = len(marks)
+        return self._marks
 
     def _refresh(self) -> Arrays:
         """The machine's arrays as they are now, and what is derived from them."""

@@ -1,0 +1,266 @@
+"""What may follow under history constraints: a step is refused where every way on repeats an element.
+
+`read` is the definition: it is defined iff the machine's steps are, no element ends equal to an earlier one
+(`stcon.grammar.history`), and `is_alive` of what is reached.
+
+**What `is_alive` looks for** is a way to end the present element, or to begin and end another, or to close the
+collection, that differs from all earlier elements. It is asked between elements, and while the text of one can still
+become equal to an earlier one (`at_risk`); in containers, as long as their text is the beginning of an earlier one's.
+
+**What is guaranteed.** The answer "dead" is exact. "Alive" is too where at most `SEARCH_STEPS` bytes have to be tried,
+one name or `ITEMS_AHEAD` items past the present one ahead. Otherwise decoding may come to a place where nothing may
+follow, and stops there with `DecodingError`: where ``minItems`` exceeds the number of values left by more than that, where
+containers have run out that are spelled otherwise than earlier ones, or where the search was cut. Text that breaks a
+history constraint is never admitted.
+
+**Cost.** In strings that can always go on (`_Strings`) and where the collection may close: a look-up. Else a search
+of two or three steps as a rule, each some 10 µs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from stcon.grammar.elements import key_of
+from stcon.grammar.history import History, observe
+from stcon.grammar.machine import COUNT, DEAD, UNBOUNDED, Configuration, Machine
+
+SEARCH_STEPS = 1_000
+ITEMS_AHEAD = 2
+MAX_STRING_STATES = 400
+
+_QUOTE, _BACKSLASH = b'"\\'
+
+# bytes in the order in which a search tries them: what closes first, then what is short
+_FIRST = b'"]},:0123456789.eabcdfghijklmnopqrstuvwxyz-'
+_ORDER = np.array([*_FIRST, *sorted(set(range(256)) - set(_FIRST), key=lambda byte: (byte <= 32, byte))])
+
+
+def read(
+    machine: Machine, config: Configuration, history: History, data: Iterable[int]
+) -> tuple[Configuration, History] | None:
+    """Read `data` and ask whether what is reached is alive: the definition of a step under history constraints."""
+    reached = observe(machine, config, history, data)
+    return reached if reached is not None and is_alive(machine, *reached) else None
+
+
+def advance(
+    machine: Machine, config: Configuration, history: History, byte: int
+) -> tuple[Configuration, History] | None:
+    """`read` of one byte."""
+    return read(machine, config, history, (byte,))
+
+
+def is_alive(machine: Machine, config: Configuration, history: History) -> bool:
+    """False only if every way on ends the present element equal to an earlier one."""
+    index = at_risk(history, len(config.stack))
+    if index is None:
+        return True
+    known = _known_of(machine)
+    if known.has_way(machine, config, history, index):
+        return True
+    found = _Search(machine, index, history, known).way(config, history)
+    if found is _Way.SUITS_ALL:
+        known.between.add((config.state, config.counter))
+    return found is not _Way.NONE
+
+
+def at_risk(history: History, depth: int) -> int | None:
+    """The outermost scope whose present or next element might have to be equal to an earlier one; None: no scope."""
+    for index, scope in enumerate(history.scopes):
+        if not scope.elements:
+            continue
+        if scope.text:
+            if next(scope.elements.starting(key_of(scope.text)), None) is not None:
+                return index
+        elif scope.depth == depth and not scope.named:
+            return index
+    return None
+
+
+class _Way(Enum):
+    """What a search found: no way on, one that suits this history, or one that suits any."""
+
+    NONE = 0
+    SUITS = 1
+    SUITS_ALL = 2
+
+
+class _Place(NamedTuple):
+    """A state inside a string, with what is on the stack above the scope's depth; `escaped`: after a backslash."""
+
+    state: int
+    symbols: tuple[int, ...]
+    escaped: bool
+
+
+class _Known:
+    """What is known of one machine, whatever the history.
+
+    Attributes:
+        between: (state, counter) between elements from where the collection can close, or an endless string can begin.
+    """
+
+    def __init__(self) -> None:
+        self.between: set[tuple[int, int]] = set()
+        self._endless: dict[_Place, bool] = {}
+
+    def has_way(self, machine: Machine, config: Configuration, history: History, index: int) -> bool:
+        """Whether it is known without a search that the scope `index` has a way on."""
+        scope = history.scopes[index]
+        if not scope.text:
+            return (config.state, config.counter) in self.between
+        return self.in_endless_string(machine, config, history, index)
+
+    def in_endless_string(self, machine: Machine, config: Configuration, history: History, index: int) -> bool:
+        """Whether the scope's present element is a string with infinitely many ends, now and after any more of it."""
+        scope = history.scopes[index]
+        if not history.quoted or index + 1 < len(history.scopes) or not scope.text or scope.text[:1] != b'"':
+            return False
+        place = _Place(config.state, config.stack[scope.depth :], history.quoted == 2)
+        known = self._endless.get(place)
+        if known is None:
+            strings = _strings_from(machine, place)
+            known = self._endless[place] = strings is not None and _all_endless(*strings)
+            if known and strings is not None:
+                self._endless.update(dict.fromkeys(strings[0], True))
+        return known
+
+
+_known: WeakKeyDictionary[Machine, _Known] = WeakKeyDictionary()
+
+
+def _known_of(machine: Machine) -> _Known:
+    known = _known.get(machine)
+    if known is None:
+        known = _known[machine] = _Known()
+    return known
+
+
+def _strings_from(machine: Machine, start: _Place) -> tuple[dict[_Place, set[_Place]], set[_Place]] | None:
+    """The places that more of the string can reach, each with the next ones, and those that a quote ends.
+
+    None if they are more than `MAX_STRING_STATES`, or a counter bounds them. Cost: about 15 µs a place.
+    """
+    following: dict[_Place, set[_Place]] = {}
+    ends: set[_Place] = set()
+    pending = [start]
+    while pending:
+        place = pending.pop()
+        if place in following:
+            continue
+        effect, low, high = machine.bounds(place.state)
+        is_bounded = effect & COUNT or low > 0 or high < UNBOUNDED
+        if is_bounded or machine.label(place.state) >= 0 or len(following) >= MAX_STRING_STATES:
+            return None
+        row = machine.row(place.state)[machine.byte_class]
+        edges = {(edge, False) for edge in np.unique(row).tolist()}
+        if not place.escaped:
+            edges = {(edge, False) for edge in np.unique(np.delete(row, (_QUOTE, _BACKSLASH))).tolist()}
+            edges.add((int(row[_BACKSLASH]), True))
+            if row[_QUOTE] != DEAD:
+                ends.add(place)
+        following[place] = set()
+        for edge, escaped in edges:
+            if edge != DEAD:
+                target, symbols = machine.decode(edge)
+                following[place].add(_Place(target, place.symbols + symbols, escaped))
+        pending.extend(following[place])
+    return following, ends
+
+
+def _all_endless(following: dict[_Place, set[_Place]], ends: set[_Place]) -> bool:
+    """Whether from every place infinitely many strings end: an end and a cycle can be reached."""
+    before: dict[_Place, list[_Place]] = {place: [] for place in following}
+    for place, targets in following.items():
+        for target in targets:
+            before[target].append(place)
+    ending, pending = set(ends), list(ends)
+    while pending:
+        for place in before[pending.pop()]:
+            if place not in ending:
+                ending.add(place)
+                pending.append(place)
+    left = {place: len(targets) for place, targets in following.items()}
+    finite = [place for place, count in left.items() if count == 0]
+    return len(ending) == len(following) and not finite
+
+
+class _Search:
+    """A depth-first search for a way on for the scope `index` of `history`."""
+
+    def __init__(self, machine: Machine, index: int, history: History, known: _Known) -> None:
+        self.machine = machine
+        self.index = index
+        self.scope = history.scopes[index]
+        self.known = known
+        self.steps = 0
+
+    def way(self, config: Configuration, history: History) -> _Way:
+        """The first way found; `SUITS` too where the steps are spent."""
+        if self.machine.accepts(config):
+            return self._quality(history, at_once=True)
+        stack = [self._following(config, history)]
+        while stack:
+            reached = next(stack[-1], None)
+            if reached is None:
+                stack.pop()
+            elif self.steps > SEARCH_STEPS:
+                return _Way.SUITS
+            elif self._is_way(*reached):
+                return self._quality(reached[1], at_once=len(stack) == 1)
+            else:
+                stack.append(self._following(*reached))
+        return _Way.NONE
+
+    def _following(self, config: Configuration, history: History) -> Iterator[tuple[Configuration, History]]:
+        """What one more byte can reach, what closes first. Optional whitespace is left out: it decides nothing."""
+        machine = self.machine
+        in_gap = not history.quoted and machine.step(config, 0x0A) is not None
+        for byte in _candidates(machine, config):
+            if in_gap and byte in b" \n\r\t":
+                continue
+            self.steps += 1
+            reached = observe(machine, config, history, (byte,))
+            if reached is not None:
+                yield reached
+
+    def _is_way(self, config: Configuration, history: History) -> bool:
+        if len(history.scopes) <= self.index or self.machine.accepts(config):
+            return True
+        if self.known.in_endless_string(self.machine, config, history, self.index):
+            return True
+        scope = history.scopes[self.index]
+        if scope.names:
+            return scope.named and not self.scope.named
+        return len(scope.elements) - len(self.scope.elements) > ITEMS_AHEAD
+
+    def _quality(self, history: History, *, at_once: bool) -> _Way:
+        """A way from between elements suits any history if no element ends on it."""
+        if self.scope.text:
+            return _Way.SUITS
+        if len(history.scopes) <= self.index:
+            return _Way.SUITS_ALL if at_once else _Way.SUITS
+        scope = history.scopes[self.index]
+        return _Way.SUITS if scope.named or scope.elements is not self.scope.elements else _Way.SUITS_ALL
+
+
+def _candidates(machine: Machine, config: Configuration) -> list[int]:
+    """The bytes for which some state that would read the next one has an edge, in `_ORDER`."""
+    live = np.zeros(256, np.bool_)
+    state, stack = config.state, list(config.stack)
+    while True:
+        live |= machine.row(state)[machine.byte_class] != DEAD
+        label = machine.label(state)
+        if label < 0 or not stack:
+            break
+        state = machine.resume_targets(stack.pop())[label]
+        if state == DEAD:
+            break
+    ordered: list[int] = _ORDER[live[_ORDER]].tolist()
+    return ordered
