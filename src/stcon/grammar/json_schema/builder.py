@@ -203,7 +203,7 @@ class MachineBuilder:
         if any(formula is not f.false for formula in vector):
             edges.update(self._number(vector))
         vector = self.local(conditions, "string")
-        if any(formula is not f.false for formula in vector):
+        if any(formula is not f.false for formula in vector) and self.sat.strings.language(vector).labels:
             edges[0x22] = self.string(vector)
 
     def _number(self, vector: Vector) -> Edges:

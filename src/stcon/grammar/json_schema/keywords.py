@@ -11,6 +11,7 @@ Source: JSON Schema 2020-12 core sections 10 and 11, validation section 6.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from stcon.grammar.json_schema.schema import SchemaNode, Schemas, canonical, esc
 MAX_ITEMS = 50_000
 MAX_CONTAINERS = 200
 MAX_DIVISOR_DIGITS = 60
+
+_COUNTED_CLASS = re.compile(r"\^(\[(?:[^\[\]\\]|\\[^bBcux])+\]|\\[dDwWsS])\{(\d{1,7})(,?)(\d{0,7})\}\$")
 
 _NUMERIC = {"integer": "number"}
 
@@ -215,7 +218,15 @@ class Expander:
 
     def _pattern(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         _require(isinstance(value, str), node, keyword, "a string")
-        return self._leaf(("pattern", value))
+        counted = _COUNTED_CLASS.fullmatch(value)
+        if counted is None:
+            return self._leaf(("pattern", value))
+        # one class, counted: its length is a bound like any other, for which the machine has a register
+        character, least, comma, most = counted.groups()
+        parts = [self._leaf(("pattern", f"^{character}*$")), self._at_least("minlen", int(least))]
+        if most or not comma:
+            parts.append(self.formulas.atom(("maxlen", int(most or least))))
+        return self.formulas.and_(parts)
 
     def _format(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         _require(isinstance(value, str), node, keyword, "a string")

@@ -40,6 +40,7 @@ Escapes = Literal["minimal", "any"]
 
 MAX_PRODUCT_STATES = 50_000
 MAX_LENGTH = 2**30
+MAX_COUNTED_LENGTH = 256
 FAR = UNBOUNDED // 2
 
 
@@ -136,15 +137,35 @@ class StringLanguages:
         return -1
 
     def _block(self, vector: tuple[Formula, ...], counter: bool) -> Strings:
-        low, high = 0, None
         for formula in vector:
             _check_lengths(formula)
-        shape: tuple[Any, ...] = tuple(_shape(formula) for formula in vector)
-        if len(vector) == 1 and counter:
+        if counter and len(vector) == 1:
             low, high, rest = _interval(vector[0])
-            shape = (_shape(rest[0]),) if len(rest) == 1 else (("and", frozenset(map(_shape, rest))),)
-        block = _bounded_block(shape, low, high, self._escapes)
-        return EMPTY if block is None else block
+            shape: tuple[Any, ...] = (_shape(rest[0]),) if len(rest) == 1 else (("and", frozenset(map(_shape, rest))),)
+            return _bounded_block(shape, low, high, self._escapes) or EMPTY
+        if counter:
+            short, longest = self._short(vector)
+            if longest is not None:
+                block = _bounded_block(tuple(map(_shape, short)), 0, longest, self._escapes)
+                if block is not None:
+                    return block
+        return _bounded_block(tuple(map(_shape, vector)), 0, None, self._escapes) or EMPTY
+
+    def _short(self, vector: tuple[Formula, ...]) -> tuple[tuple[Formula, ...], int | None]:
+        """`vector` over strings so short that its large length bounds are decided, and how long these strings may be.
+
+        A large bound that only distinguishes outcomes would be a state a code point. Narrower, never wider.
+        """
+        f = self._formulas
+        longest: int | None = None
+        values = {}
+        for atom in {atom for formula in vector for atom in formula.atoms}:
+            tag, count = atom.atom[0], atom.atom[1]  # type: ignore[index]
+            if tag in ("minlen", "maxlen") and count > MAX_COUNTED_LENGTH:
+                values[atom] = f.constant(tag == "maxlen")
+                bound = count if tag == "maxlen" else count - 1
+                longest = bound if longest is None else min(longest, bound)
+        return tuple(f.replace(formula, values) for formula in vector), longest
 
 
 def spell(word: str) -> bytes | None:
