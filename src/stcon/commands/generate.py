@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -92,12 +93,13 @@ def generate(
 
 
 def load(name: str | None) -> Model:
-    """The model, with a note on stderr while it loads."""
+    """The model; on a terminal, with a note and the loader's progress on stderr."""
     import stcon
 
-    quiet = not sys.stderr.isatty()
-    if not quiet:
+    if sys.stderr.isatty():
         click.echo(f"loading {name or 'the default model'} …", err=True)
+    else:
+        os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of the libraries; read when tqdm is imported
     return stcon.load_model(name or "default")
 
 
