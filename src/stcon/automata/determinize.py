@@ -26,6 +26,7 @@ class Alphabet:
     """
 
     def __init__(self, positions: Positions) -> None:
+        budget = positions.budget
         number: dict[CharSet, int] = {}
         holders: list[int] = []
         for position, characters in enumerate(positions.charsets):
@@ -33,9 +34,12 @@ class Alphabet:
             if index == len(holders):
                 holders.append(0)
             holders[index] |= 1 << position
+        # signatures are as long as there are sets, one is made at each end of a range
+        budget.spend(sum(map(len, number)) * (2 + len(number) // 32))
         self.starts, self.classes, sets = charset.partition(list(number))
         self.members = [0] * len(sets)
         for k, indices in enumerate(sets):
+            budget.spend(indices.bit_count() * (2 + len(positions.follow) // 256))
             for index in bits(indices):
                 self.members[k] |= holders[index]
 

@@ -72,7 +72,7 @@ class Formulas:
             if pending:
                 stack.extend(pending)
                 continue
-            self.budget.spend(20)
+            self.budget.spend(30)
             self._conjunctions[pair] = self._node(variable, *halves)
             stack.pop()
         return self._conjunctions[goal]

@@ -135,6 +135,7 @@ class _Place:
     def source(self, source: int) -> Formula:
         """What "accepted from `source` on" asks of the text after the next character."""
         if source not in self._sources:
+            self.all.budget.spend(20)
             expansion = self.all.expansion(source)
             self._sources[source] = self._begin(expansion, self.all.left_kind(source))
         return self._sources[source]
@@ -144,11 +145,13 @@ class _Place:
         if self._trackers_after is None:
             reached: dict[int, Formula] = {}
             for source, condition_before in self.trackers:
+                self.all.budget.spend(20)
                 condition = self.after(condition_before)
                 for looks, targets in self.all.expansion(source).edges.items():
                     inside = targets & self.members
                     if not inside:
                         continue
+                    self.all.budget.spend(10 * inside.bit_count())
                     here = self._all_hold(looks, self.all.left_kind(source), condition)
                     for target in bits(inside):
                         reached[target] = self.formulas.disjunction(reached.get(target, FALSE), here)
@@ -199,6 +202,7 @@ class _Place:
     def _ended_here(self, root: int) -> Formula:
         """What it asks that the lookbehind automaton `root` ends here."""
         result = FALSE
+        self.all.budget.spend(5 * len(self.trackers))
         for source, condition in self.trackers:
             if self.all.root_of[source] != root:
                 continue

@@ -101,13 +101,14 @@ class Positions:
         seen: set[tuple[int, int, Looks]] = set()
         while stack:
             targets, last, right, looks = stack.pop()
-            self.budget.spend(8 + len(looks))
+            assertions = targets & self.assertion_mask
+            self.budget.spend(8 + (14 + len(looks)) * assertions.bit_count())
             characters = self._of_kinds(targets, right)
             if characters:
                 edges[looks] = edges.get(looks, 0) | characters
             if last:
                 ends.add((right, looks))
-            for position in bits(targets & self.assertion_mask):
+            for position in bits(assertions):
                 assertion = self.assertions[position]
                 if isinstance(assertion, int):
                     key = (position, right, looks | {assertion})

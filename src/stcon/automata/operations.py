@@ -93,10 +93,10 @@ def difference(a: CharDfa, b: CharDfa, *, max_states: int = DEFAULT_MAX_STATES) 
 
 def accepts(dfa: CharDfa, text: str) -> int:
     """The label of `text`, or -1."""
+    points = np.fromiter(map(ord, text), np.int32, len(text))
     state = dfa.start
-    for character in text:
-        interval = int(np.searchsorted(dfa.starts, ord(character), side="right")) - 1
-        state = int(dfa.delta[state, dfa.classes[interval]])
+    for k in dfa.classes[np.searchsorted(dfa.starts, points, side="right") - 1].tolist():
+        state = dfa.delta[state, k]
     return int(dfa.labels[state])
 
 

@@ -32,6 +32,9 @@ Dialect = Literal["ecma", "python"]
 
 MAX_NESTING = 100
 MAX_LOOK_NESTING = 16
+MAX_LENGTH = 200_000
+# Ranges of all character classes together, and what making them costs.
+MAX_CLASS_WORK = 1_000_000
 
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 
@@ -112,9 +115,9 @@ def parse(pattern: str, dialect: Dialect = "ecma") -> Node:
     Raises:
         InvalidPattern: not a pattern of the dialect; the message gives the offset.
         Unsupported: a construct outside the regular languages, or not handled here.
-        TooLarge: nested more than `MAX_NESTING` deep.
+        TooLarge: too long, nested too deep, or with too large character classes.
 
-    Cost: linear in the pattern (no recursion).
+    Cost: linear in the pattern and the ranges of its classes (no recursion).
     """
     return _Parser(pattern, dialect).parse()
 
@@ -155,10 +158,13 @@ class _Parser:
         self.at = 0
         self.flags = _Flags()
         self.names: set[str] = set()
+        self.class_work = 0
 
     # ------------------------------------------------------------------------------------------------- structure
 
     def parse(self) -> Node:
+        if len(self.pattern) > MAX_LENGTH:
+            raise TooLarge("characters of the pattern", given=len(self.pattern), limit=MAX_LENGTH)
         self._global_flags()
         groups = [_Group(0, self.flags)]
         while self.at < len(self.pattern):
@@ -395,7 +401,15 @@ class _Parser:
             raise Unsupported(f"{error.message} (position {started} of the pattern)", advice=error.advice) from None
 
     def _cased(self, characters: CharSet) -> CharSet:
-        return unicode_data.case_closure(characters) if self.flags.ignore_case else characters
+        if not self.flags.ignore_case:
+            return characters
+        self._charge(sum(min(high - low, 3_000) for low, high in characters))
+        return unicode_data.case_closure(characters)
+
+    def _charge(self, ranges: int) -> None:
+        self.class_work += ranges
+        if self.class_work > MAX_CLASS_WORK:
+            raise TooLarge("ranges of the pattern's classes", given=self.class_work, limit=MAX_CLASS_WORK)
 
     # ------------------------------------------------------------------------------------------------- characters
 
@@ -510,6 +524,7 @@ class _Parser:
             if not isinstance(low, tuple) and not isinstance(high, tuple):
                 plain.append((low, high + 1))
         self.at += 1
+        self._charge(len(plain) + 3 * sum(map(len, shorthands)))
         result = charset.union(self._cased(charset.normalize(plain)), *shorthands)
         return charset.complement(result) if negated else result
 
