@@ -9,9 +9,9 @@ become equal to an earlier one (`at_risk`); in containers, as long as their text
 
 **What is guaranteed.** The answer "dead" is exact. "Alive" is too where at most `SEARCH_STEPS` bytes have to be tried,
 one name or `ITEMS_AHEAD` items past the present one ahead. Otherwise decoding may come to a place where nothing may
-follow, and stops there with `DecodingError`: where ``minItems`` exceeds the number of values left by more than that, where
-containers have run out that are spelled otherwise than earlier ones, or where the search was cut. Text that breaks a
-history constraint is never admitted.
+follow, and stops there with `DecodingError`: where ``minItems`` exceeds the number of values left by more than that,
+where containers have run out that are spelled otherwise than earlier ones, or where the search was cut. Text that breaks
+a history constraint is never admitted.
 
 **Cost.** In strings that can always go on (`_Strings`) and where the collection may close: a look-up. Else a search
 of two or three steps as a rule, each some 10 µs.
@@ -68,6 +68,12 @@ def is_alive(machine: Machine, config: Configuration, history: History) -> bool:
     if found is _Way.SUITS_ALL:
         known.between.add((config.state, config.counter))
     return found is not _Way.NONE
+
+
+def is_endless(machine: Machine, config: Configuration, history: History, index: int) -> bool:
+    """Whether the present element of the innermost scope `index` is a string with infinitely many ends, and stays so
+    however it goes on: then no text of it is ever dead."""
+    return _known_of(machine).in_endless_string(machine, config, history, index)
 
 
 def at_risk(history: History, depth: int) -> int | None:

@@ -37,8 +37,8 @@ the stack at an accepting state. (No entry test is made here: front ends put no 
 
 **Marks** are for history constraints, which a finite state cannot hold (no two equal items, no name twice) and which
 `stcon.grammar.history` enforces on top: entering a state marked `SCOPE` opens an empty collection at the present
-stack depth; `BEGIN` means that an element's text starts with the next byte; `END` that it ended with the last byte read.
-Marks do not change what `step` does.
+stack depth; `BEGIN` means that an element's text starts with the next byte; `END` that it ended with the last byte
+read. Marks do not change what `step` does.
 
 **Lazy rows.** A row of ``delta`` may hold `UNBUILT` throughout; whoever meets it calls `Machine.build` and looks again.
 Rows are built whole and never change, and what is built never depends on the order of building.
@@ -88,7 +88,7 @@ class Configuration(NamedTuple):
     counter: int = 0
 
     def pack(self, out: Int32 | None = None) -> Int32:
-        """The kernels' layout: int32[CONFIG_WORDS] = state, stack pointer, counter, stack (bottom first, zero padded)."""
+        """The kernels' layout: int32[CONFIG_WORDS] = state, stack pointer, counter, stack (bottom first)."""
         out = np.zeros(CONFIG_WORDS, np.int32) if out is None else out
         out[:] = 0
         out[0], out[1], out[2] = self.state, len(self.stack), self.counter
@@ -254,7 +254,7 @@ class Machine:
         self._delta[state, self._byte_class] = row
 
     def set_call_row(self, state: int, callee: int, symbol: int, edges: Mapping[int, int]) -> None:
-        """Build the row of `state` as a call of state `callee`, returning to `symbol`, except for the bytes in `edges`."""
+        """Build the row of `state` as a call of `callee`, returning to `symbol`, except for the bytes in `edges`."""
         for byte in edges:
             if self._members[self._byte_class[byte]] > 1:
                 self._isolate(byte)
@@ -451,9 +451,7 @@ class Machine:
         key = (self.generation, *(values.generation for values in lists))
         if self._tables is None or self._tables_key != key:
             arrays = [values.array for values in lists]
-            self._tables = Tables(
-                self._byte_class, self._delta, self._label, self._flags, self._lo, self._hi, *arrays
-            )
+            self._tables = Tables(self._byte_class, self._delta, self._label, self._flags, self._lo, self._hi, *arrays)
             self._tables_key = key
         return self._tables
 
@@ -475,7 +473,9 @@ class Machine:
         """Room for `count` more states; returns the first."""
         first, needed = self.num_states, self.num_states + count
         if needed > self.max_states:
-            raise TooLarge("states", given=needed, limit=self.max_states, advice="simplify the schema or raise max_states")
+            raise TooLarge(
+                "states", given=needed, limit=self.max_states, advice="simplify the schema or raise max_states"
+            )
         capacity = len(self._label)
         if needed > capacity:
             grown = max(needed, 2 * capacity)

@@ -11,7 +11,8 @@ from stcon.grammar.json_schema.schema import canonical
 from stcon.grammar.machine import BEGIN, END, SCOPE
 
 if TYPE_CHECKING:
-    from stcon.grammar.json_schema.builder import Edges, MachineBuilder
+    from stcon.grammar.json_schema.builder import MachineBuilder
+    from stcon.grammar.json_schema.rows import Edges
 
 MAX_UNIQUE_VALUES = 64
 
@@ -24,46 +25,55 @@ class ArrayBuilder:
         self.sat = builder.sat
         self.residuals = builder.sat.residuals
         self.formulas = builder.formulas
+        self.layout = builder.layout
 
-    def start(self, vector: Vector) -> int:
-        """The state after ``[``."""
+    def start(self, vector: Vector, depth: int) -> int:
+        """The state after ``[``, for an array at `depth`."""
         mark = SCOPE | BEGIN if _distinct(vector) else 0
-        return self.builder.event(
-            ("array", vector), lambda: {**self._close(vector), **self._item(vector)}, mark=mark
-        )
+        return self.builder.event(("array", vector, depth), lambda: self._first(vector, depth), mark=mark)
 
     def normal(self, formula: Formula) -> Formula:
         """`formula` with ``unique`` atoms turned into counts where items' values are listed."""
         return unique_as_counts(self.sat, formula)
 
-    def _after_item(self, vector: Vector) -> int:
+    def _first(self, vector: Vector, depth: int) -> Edges:
+        edges = self._close(vector, b"")
+        if self._continuations(vector, depth) is not None:
+            edges.update(self._element(self.layout.first(depth), vector, depth))
+        return edges
+
+    def _element(self, text: bytes, vector: Vector, depth: int) -> Edges:
+        key = ("element", vector, depth)
+        mark = BEGIN if _distinct(vector) else 0
+        return self.builder.led(text, key, lambda: self._item(vector, depth), mark=mark)
+
+    def _after_item(self, vector: Vector, depth: int) -> int:
         return self.builder.event(
-            ("item", vector),
-            lambda: {**self._close(vector), **self._comma(vector)},
+            ("item", vector, depth),
+            lambda: {**self._close(vector, self.layout.last(depth)), **self._comma(vector, depth)},
             mark=END if _distinct(vector) else 0,
         )
 
-    def _close(self, vector: Vector) -> Edges:
+    def _close(self, vector: Vector, text: bytes) -> Edges:
         for label, formula in enumerate(vector):
             if formula is not self.formulas.false and self.residuals.end_array(formula):
-                return {0x5D: self.builder.accept(label)}
+                return self.builder.closed(0x5D, label, text)
         return {}
 
-    def _comma(self, vector: Vector) -> Edges:
-        if self._continuations(vector) is None:
+    def _comma(self, vector: Vector, depth: int) -> Edges:
+        if self._continuations(vector, depth) is None:
             return {}
         mark = BEGIN if _distinct(vector) else 0
-        following = self.builder.event(("comma", vector), lambda: self._item(vector), mark=mark)
-        return {0x2C: self.builder.after(0x2C, following)}
+        element = self.builder.event(("element", vector, depth), lambda: self._item(vector, depth), mark=mark)
+        return {0x2C: self.builder.path(self.layout.next(depth), element)}
 
-    def _item(self, vector: Vector) -> Edges:
-        found = self._continuations(vector)
-        if found is None:
-            return {}
+    def _item(self, vector: Vector, depth: int) -> Edges:
+        found = self._continuations(vector, depth)
+        assert found is not None, "an item where none can come"
         conditions, symbol = found
-        return self.builder.called(conditions, symbol)
+        return self.builder.called(conditions, symbol, self.layout.deeper(depth))
 
-    def _continuations(self, vector: Vector) -> tuple[Vector, int] | None:
+    def _continuations(self, vector: Vector, depth: int) -> tuple[Vector, int] | None:
         """The value machine of the next item and where it returns to; None if no item can come."""
         after = tuple(self.residuals.item(formula) for formula in vector)
         by_rest: dict[Vector, list[Formula]] = {}
@@ -74,16 +84,16 @@ class ArrayBuilder:
         if not by_rest:
             return None
         conditions = tuple(self.formulas.or_(parts) for parts in by_rest.values())
-        return conditions, self.builder.machine.return_symbol([self._after_item(rest) for rest in by_rest])
+        return conditions, self.builder.machine.return_symbol([self._after_item(rest, depth) for rest in by_rest])
 
 
 def _distinct(vector: Vector) -> bool:
     """Whether no two items may be equal (an atom that stays in the residual to the end)."""
-    return any(atom.atom[0] == "unique" for formula in vector for atom in formula.atoms)  # type: ignore[index]
+    return any(atom.atom[0] == "unique" for formula in vector for atom in formula.atoms)
 
 
 def unique_as_counts(sat: Satisfiability, formula: Formula) -> Formula:
-    """`formula` with its ``unique`` atom replaced by "every listed value at most once", if the items' values are listed.
+    """`formula` with its ``unique`` atom as "every value at most once", if the values of items are listed.
 
     Otherwise the atom stays: the array's states are marked, and the history constraint on top compares the items.
 
@@ -91,24 +101,26 @@ def unique_as_counts(sat: Satisfiability, formula: Formula) -> Formula:
         Unsupported: the atom is negated or one of several possibilities, which no mark can say.
     """
     f = sat.formulas
-    unique = [atom for atom in formula.atoms if atom.atom[0] == "unique"]  # type: ignore[index]
+    unique = [atom for atom in formula.atoms if atom.atom[0] == "unique"]
     if not unique:
         return formula
     parts = formula.parts if formula.kind == "and" else (formula,)
     values = _item_values(sat, parts)
-    at_most_one = any(part.kind == "atom" and part.atom[0] == "maxitems" and part.atom[1] <= 1 for part in parts)  # type: ignore[index]
+    at_most_one = any(part.kind == "atom" and part.atom[0] == "maxitems" and part.atom[1] <= 1 for part in parts)
     if at_most_one or values == []:
         return f.replace(formula, dict.fromkeys(unique, f.true))
     if values is not None:
         once = f.and_(
-            f.atom(("contains", f.atom(("schema", sat.expander.schemas.values((value,), sat.expander.schemas.root))), 0, 1))
+            f.atom(
+                ("contains", f.atom(("schema", sat.expander.schemas.values((value,), sat.expander.schemas.root))), 0, 1)
+            )
             for value in values
         )
         return f.replace(formula, dict.fromkeys(unique, once))
     if not all(part.kind == "atom" or not any(atom in part.atoms for atom in unique) for part in parts):
         raise Unsupported(
             "uniqueItems under a negation or in one of several alternatives",
-            pointer=unique[0].atom[1],  # type: ignore[index]
+            pointer=unique[0].atom[1],
             keyword="uniqueItems",
             advice="list the items' values with enum, or require it in every alternative",
         )
@@ -117,13 +129,13 @@ def unique_as_counts(sat: Satisfiability, formula: Formula) -> Formula:
 
 def _item_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any] | None:
     """All values that items may have, if they are few; None if not."""
-    atoms = [part.atom for part in parts if part.kind == "atom" and part.atom[0] in ("item", "items")]  # type: ignore[index]
-    last = max((index + (tag == "item") for tag, index, _ in atoms), default=0)  # type: ignore[misc]
+    atoms = [part.atom for part in parts if part.kind == "atom" and part.atom[0] in ("item", "items")]
+    last = max((index + (tag == "item") for tag, index, _ in atoms), default=0)
     if last > MAX_UNIQUE_VALUES:
         return None
     found: dict[Any, Any] = {}
     for position in range(last + 1):  # the last one stands for all items after the others
-        demands = [child for tag, index, child in atoms if index == position or (tag == "items" and index < position)]  # type: ignore[misc]
+        demands = [child for tag, index, child in atoms if index == position or (tag == "items" and index < position)]
         values = sat.values(sat.formulas.and_(demands))
         if values is None:
             return None

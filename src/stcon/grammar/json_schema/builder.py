@@ -15,7 +15,7 @@ Source: DESIGN §3.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -25,17 +25,14 @@ from stcon.grammar.json_schema import numbers
 from stcon.grammar.json_schema.arrays import ArrayBuilder
 from stcon.grammar.json_schema.atoms import JsonType
 from stcon.grammar.json_schema.formula import Formula
+from stcon.grammar.json_schema.layout import SPACES, Layout
 from stcon.grammar.json_schema.objects import ObjectBuilder
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, Row, branches
 from stcon.grammar.json_schema.satisfy import Satisfiability, Vector
 from stcon.grammar.json_schema.strings import Block, Escapes, Words, with_entry
 from stcon.grammar.machine import BEGIN, COUNT, DEFAULT_MAX_STATES, RESET, Machine
 
-Whitespace = Literal["compact", "json", "flexible"]
 KeyOrder = Literal["schema", "any"]
-
-MAX_WHITESPACE = 64
-_SPACES = b" \n\r\t"
 
 
 @dataclass(frozen=True)
@@ -43,20 +40,17 @@ class Options:
     """How documents are spelled and read.
 
     Attributes:
-        whitespace: "compact" (none), "json" (one space after ``,`` and ``:``), or "flexible" (up to `max_whitespace`
-            characters wherever JSON allows whitespace, before the end).
+        layout: where whitespace stands.
         key_order: "schema", or "any" (any order without repeats).
         escapes: "minimal", or "any" (every character may be written \\uXXXX, and / as \\/).
         closed: an object that lists properties and says nothing of others takes none.
-        max_whitespace: the longest run in flexible whitespace.
         max_states: state budget of the machine.
     """
 
-    whitespace: Whitespace = "compact"
+    layout: Layout = field(default_factory=Layout)
     key_order: KeyOrder = "schema"
     escapes: Escapes = "minimal"
     closed: bool = True
-    max_whitespace: int = MAX_WHITESPACE
     max_states: int = DEFAULT_MAX_STATES
 
 
@@ -73,14 +67,14 @@ class MachineBuilder:
         self.formulas = satisfiability.formulas
         self.expander = satisfiability.expander
         self.options = options
+        self.layout = options.layout
         self.machine = Machine(max_states=options.max_states, row_builder=self._build_row)
         self.objects = ObjectBuilder(self)
         self.arrays = ArrayBuilder(self)
         self._events: dict[Hashable, int] = {}
         self._rows: dict[int, Callable[[], Row]] = {}
         self._gaps: set[int] = set()
-        self._starts: dict[Vector, int] = {}
-        self._start_edges: dict[Vector, Edges] = {}
+        self._start_edges: dict[tuple[Vector, int], Edges] = {}
         self._number_edges: dict[Vector, Edges] = {}
         self._string_entries: dict[tuple[Vector, bool], int] = {}
         self._accepts: dict[int, int] = {}
@@ -92,9 +86,11 @@ class MachineBuilder:
             Unsatisfiable: there are none.
         """
         if not self.sat.value(root):
-            raise Unsatisfiable("no JSON value satisfies the schema", pointer="", advice="look for parts that exclude each other")
+            raise Unsatisfiable(
+                "no JSON value satisfies the schema", pointer="", advice="look for parts that exclude each other"
+            )
         conditions = (root,)
-        self.machine.start = self.event(("root", conditions), lambda: self.start_edges(conditions))
+        self.machine.start = self.event(("root", conditions), lambda: self.start_edges(conditions, 0))
         return self.machine
 
     # ------------------------------------------------------------------------------------------------- states
@@ -103,15 +99,16 @@ class MachineBuilder:
         """The event state named `key`; `edges` gives its row when first read.
 
         Args:
-            gap: whether whitespace may stand here, where it is flexible.
+            gap: whether whitespace may stand here, where it is free.
             mark: as in `Machine.new_state`.
         """
         state = self._events.get(key)
         if state is None:
-            flexible = gap and self.options.whitespace == "flexible"
-            state = self._events[key] = self.machine.new_state(effect=RESET if flexible else 0, mark=mark)
+            free = gap and self.layout.free
+            counts = free and self.layout.longest_run > 0
+            state = self._events[key] = self.machine.new_state(effect=RESET if counts else 0, mark=mark)
             self._rows[state] = edges
-            if flexible:
+            if free:
                 self._gaps.add(state)
         return state
 
@@ -122,15 +119,23 @@ class MachineBuilder:
             state = self._accepts[label] = self.machine.new_state(label=label, final=True)
         return state
 
-    def after(self, byte: int, target: int) -> int:
-        """The state to enter on a separator `byte` so as to arrive at `target`, past the space that may belong there."""
-        if self.options.whitespace != "json" or byte not in b",:":
-            return target
-        return self.event(("space", target), lambda: {0x20: target}, gap=False)
+    def path(self, text: bytes, target: int) -> int:
+        """The state from which `text` leads to `target`."""
+        return self.trie(((text, target),)) if text else target
 
-    def called(self, conditions: Vector, symbol: int) -> Edges:
+    def led(self, text: bytes, key: Hashable, edges: Callable[[], Edges], *, mark: int = 0) -> Edges:
+        """The row that reads `text` and then has the row `edges` (of the event `key`, where there is a text)."""
+        if not text:
+            return edges()
+        return {text[0]: self.path(text[1:], self.event(key, edges, mark=mark))}
+
+    def closed(self, bracket: int, label: int, text: bytes) -> Edges:
+        """The row that closes a container with `label`, after `text`."""
+        return self.led(text, ("close", bracket, label), lambda: {bracket: self.accept(label)})
+
+    def called(self, conditions: Vector, symbol: int, depth: int) -> Edges:
         """The row of a state at which the value machine of `conditions` is called, returning to `symbol`."""
-        return {byte: self.machine.call(edge, symbol) for byte, edge in self.start_edges(conditions).items()}
+        return {byte: self.machine.call(edge, symbol) for byte, edge in self.start_edges(conditions, depth).items()}
 
     def trie(self, entries: Entries, depth: int = 0) -> int:
         """The state after `depth` bytes of `entries` (sorted (text, target) pairs; no text is a prefix of another)."""
@@ -148,30 +153,42 @@ class MachineBuilder:
         if isinstance(row, CallRow):
             self.machine.set_call_row(state, row.callee, row.symbol, row.edges)
         elif state in self._gaps:
-            mark = self.machine.marks.get(state, 0) & BEGIN  # an element begins after the whitespace
-            run = self.machine.new_state(effect=COUNT, counter_hi=self.options.max_whitespace, mark=mark)
-            edges = {**dict.fromkeys(_SPACES, run), **row}
-            self.machine.set_edges(run, edges)
-            self.machine.set_edges(state, edges)
+            self._set_gap(state, row)
         else:
             self.machine.set_edges(state, row)
         del self._rows[state]
 
+    def _set_gap(self, state: int, edges: Edges) -> None:
+        """The rows of `state` and of the states inside the whitespace that may stand before what `edges` reads."""
+        mark = self.machine.marks.get(state, 0) & BEGIN  # an element begins after the whitespace
+        gap = self.layout.gap
+        if gap is None:
+            run = self.machine.new_state(effect=COUNT, counter_hi=self.layout.longest_run, mark=mark)
+            edges = {**dict.fromkeys(SPACES, run), **edges}
+            self.machine.set_edges(run, edges)
+            self.machine.set_edges(state, edges)
+            return
+        inside = {q: self.machine.new_state(mark=mark) for q in range(gap.num_states)}
+        for q, own in [(gap.start, state), *inside.items()]:
+            spaces = {b: inside[t] for b in SPACES if (t := int(gap.delta[q, gap.byte_class[b]])) >= 0}
+            self.machine.set_edges(own, {**spaces, **(edges if gap.labels[q] >= 0 else {})})
+
     # ------------------------------------------------------------------------------------------------- values
 
-    def start_edges(self, conditions: Vector) -> Edges:
-        """The first row of the value machine of `conditions`."""
-        edges = self._start_edges.get(conditions)
+    def start_edges(self, conditions: Vector, depth: int) -> Edges:
+        """The first row of the value machine of `conditions`, for a value at `depth`."""
+        key = (conditions, depth)
+        edges = self._start_edges.get(key)
         if edges is None:
             edges = {}
             self._scalars(conditions, edges)
             vector = self.local(conditions, "object")
             if any(formula is not self.formulas.false for formula in vector):
-                edges[0x7B] = self.objects.start(conditions, vector)
+                edges[0x7B] = self.objects.start(conditions, vector, depth)
             vector = self.local(conditions, "array")
             if any(formula is not self.formulas.false for formula in vector):
-                edges[0x5B] = self.arrays.start(vector)
-            self._start_edges[conditions] = edges
+                edges[0x5B] = self.arrays.start(vector, depth)
+            self._start_edges[key] = edges
         return edges
 
     def local(self, conditions: Vector, kind: JsonType) -> Vector:

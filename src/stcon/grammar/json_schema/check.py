@@ -47,8 +47,8 @@ def _schemas_in(atom: Any) -> Iterator[SchemaNode]:
     for part in atom:
         if isinstance(part, Formula):
             for inner in part.atoms:
-                if inner.atom[0] == "schema":  # type: ignore[index]
-                    yield inner.atom[1]  # type: ignore[index]
+                if inner.atom[0] == "schema":
+                    yield inner.atom[1]
 
 
 def _check_repeats(sat: Satisfiability, node: SchemaNode, formula: Formula) -> None:
@@ -75,7 +75,9 @@ def _depends_on_repeats(formula: Formula, *, positive: bool) -> bool:
             payload: Any = formula.atom
             if payload[0] == "each":
                 return not positive
-            return payload[0] == "minprops" and positive and payload[1] > 1 or payload[0] == "maxprops" and not positive
+            return (payload[0] == "minprops" and positive and payload[1] > 1) or (
+                payload[0] == "maxprops" and not positive
+            )
         case "not":
             return _depends_on_repeats(formula.parts[0], positive=not positive)
         case "one":

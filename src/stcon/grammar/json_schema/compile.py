@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from stcon.errors import InvalidOption, InvalidSchema, TooLarge
 from stcon.grammar.grammar import Grammar
-from stcon.grammar.json_schema.builder import MAX_WHITESPACE, KeyOrder, MachineBuilder, Options, Whitespace
+from stcon.grammar.json_schema.builder import KeyOrder, MachineBuilder, Options
 from stcon.grammar.json_schema.check import check_reachable
 from stcon.grammar.json_schema.formats import FORMATS
 from stcon.grammar.json_schema.formula import Formulas
 from stcon.grammar.json_schema.keywords import Expander
+from stcon.grammar.json_schema.layout import MAX_WHITESPACE, Layout, Whitespace
 from stcon.grammar.json_schema.residual import Residuals
 from stcon.grammar.json_schema.satisfy import Satisfiability
 from stcon.grammar.json_schema.schema import Schemas, check_json
@@ -30,7 +31,9 @@ def compile_json_schema(
     escapes: Escapes = "minimal",
     format: Literal["assert", "annotation"] = "assert",
     documents: Mapping[str, Any] | None = None,
+    indent: int = 2,
     max_whitespace: int = MAX_WHITESPACE,
+    whitespace_pattern: str | None = None,
     max_states: int = DEFAULT_MAX_STATES,
 ) -> Grammar:
     """Compile a JSON Schema (2020-12, and older drafts by ``$schema`` or by shape) to a grammar.
@@ -40,14 +43,17 @@ def compile_json_schema(
 
     Args:
         schema: the schema, as text or parsed. Text keeps numbers exact; parsed floats mean their shortest spelling.
-        whitespace: "compact" ``{"a":1}``, "json" ``{"a": 1}``, or "flexible" (bounded, wherever JSON allows it).
+        whitespace: "compact" ``{"a":1}``, "json" ``{"a": 1}``, "pretty" (a line a member, as `json.dumps` with an
+            indent), or "flexible" (bounded, wherever JSON allows it before the end).
         key_order: "schema" (the order of ``properties``; then other names in any order), or "any".
         closed: an object that lists ``properties`` and says nothing of other names takes none. Narrower than the
             schema, never wider; leave it off to check documents.
         escapes: "minimal", or "any": every character may also be written ``\\uXXXX``.
         format: whether known formats are enforced; unknown ones never are.
         documents: URI → schema, for references to other documents. Nothing is fetched.
-        max_whitespace: the longest run of flexible whitespace.
+        indent: spaces a level of "pretty".
+        max_whitespace: the longest run of "flexible" whitespace.
+        whitespace_pattern: a regular expression that every gap matches, instead of a named style.
         max_states: state budget of the machine.
 
     Raises:
@@ -55,11 +61,11 @@ def compile_json_schema(
 
     Cost: the schema is looked at once; states are built when first read.
     """
-    _require(whitespace in ("compact", "json", "flexible"), "whitespace", whitespace, "compact, json or flexible")
     _require(key_order in ("schema", "any"), "key_order", key_order, "schema or any")
     _require(escapes in ("minimal", "any"), "escapes", escapes, "minimal or any")
     _require(format in ("assert", "annotation"), "format", format, "assert or annotation")
-    options = Options(whitespace, key_order, escapes, closed, max_whitespace, max_states)
+    layout = Layout.of(whitespace, indent=indent, pattern=whitespace_pattern, longest_run=max_whitespace)
+    options = Options(layout, key_order, escapes, closed, max_states)
     contents = _parse(schema)
     try:
         check_json(contents)

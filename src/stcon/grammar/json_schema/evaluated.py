@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from stcon.errors import Unsupported
+from stcon.grammar.json_schema.atoms import JsonType
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.instances import name_in
 from stcon.grammar.json_schema.schema import SchemaNode
@@ -34,7 +35,7 @@ class Speaker(NamedTuple):
     condition: Formula
 
 
-def applied(expander: Expander, node: SchemaNode, kind: str = "object") -> Iterator[tuple[SchemaNode, Formula]]:
+def applied(expander: Expander, node: SchemaNode, kind: JsonType = "object") -> Iterator[tuple[SchemaNode, Formula]]:
     """The schemas applied in place of `node`, itself first, each with the condition under which its annotations count.
 
     Order: the order of keywords in the text, references expanded where they stand.
@@ -43,7 +44,7 @@ def applied(expander: Expander, node: SchemaNode, kind: str = "object") -> Itera
 
 
 def _applied(
-    expander: Expander, node: SchemaNode, condition: Formula, kind: str, seen: set[tuple[SchemaNode, Formula]]
+    expander: Expander, node: SchemaNode, condition: Formula, kind: JsonType, seen: set[tuple[SchemaNode, Formula]]
 ) -> Iterator[tuple[SchemaNode, Formula]]:
     contents, f, schemas = node.contents, expander.formulas, expander.schemas
     if isinstance(contents, bool) or (node, condition) in seen or condition is f.false:
@@ -66,10 +67,10 @@ def _applied(
         elif keyword in ("anyOf", "oneOf"):
             for i in range(len(value)):
                 child = schemas.child(node, keyword, i)
-                yield from below(child, extra=expander.formula(child, kind))  # type: ignore[arg-type]
+                yield from below(child, extra=expander.formula(child, kind))
         elif keyword == "if" and node.dialect.version >= 7:
             child = schemas.child(node, "if")
-            holds = expander.formula(child, kind)  # type: ignore[arg-type]
+            holds = expander.formula(child, kind)
             yield from below(child, extra=holds)
             if node.has("then"):
                 yield from below(schemas.child(node, "then"), extra=holds)
@@ -145,7 +146,9 @@ def unevaluated_items(expander: Expander, node: SchemaNode, child: Formula) -> F
         prefix = contents.get("prefixItems", items if isinstance(items, list) else None)
         if isinstance(prefix, list):
             prefixes.append((len(prefix), condition))
-        if (items is not None and not isinstance(items, list)) or (isinstance(items, list) and "additionalItems" in contents):
+        if (items is not None and not isinstance(items, list)) or (
+            isinstance(items, list) and "additionalItems" in contents
+        ):
             whole.append(condition)
         if "unevaluatedItems" in contents and schema is not node:
             whole.append(condition)
@@ -200,7 +203,7 @@ def _positive(condition: Formula, *, certain: bool) -> Iterator[tuple[SchemaNode
     """The schemas that a value formula asks for, each with whether it asks in every case."""
     match condition.kind:
         case "atom":
-            yield condition.atom[1], certain  # type: ignore[index]
+            yield condition.atom[1], certain
         case "and":
             for part in condition.parts:
                 yield from _positive(part, certain=certain)
@@ -220,7 +223,7 @@ def declared_names(expander: Expander, conditions: tuple[Formula, ...]) -> tuple
     seen: set[SchemaNode] = set()
     atoms = sorted({atom for condition in conditions for atom in condition.atoms}, key=lambda atom: atom.index)
     for atom in atoms:
-        _collect_names(expander, atom.atom[1], lists, extra, seen)  # type: ignore[index]
+        _collect_names(expander, atom.atom[1], lists, extra, seen)
     merged = _merge(lists)
     return tuple(dict.fromkeys([*merged, *extra]))
 

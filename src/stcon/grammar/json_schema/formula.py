@@ -11,7 +11,10 @@ Formulas of one compilation share a `Formulas` table and are never mixed with an
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
+
+Payload = tuple[Any, ...]
+"""A tag and its arguments, hashable."""
 
 
 class Formula:
@@ -20,13 +23,13 @@ class Formula:
     Attributes:
         kind: "true", "false", "atom", "not" (of an atom or an exactly-one), "and", "or", "one".
         parts: the operands.
-        atom: the payload of an atom, else None.
+        atom: the payload of an atom, else ``()``.
         index: position in its table, a stable order for printing and sorting.
     """
 
     __slots__ = ("_atoms", "atom", "index", "kind", "parts")
 
-    def __init__(self, kind: str, parts: tuple[Formula, ...], atom: Hashable, index: int) -> None:
+    def __init__(self, kind: str, parts: tuple[Formula, ...], atom: Payload, index: int) -> None:
         self.kind = kind
         self.parts = parts
         self.atom = atom
@@ -56,8 +59,8 @@ class Formulas:
 
     def __init__(self) -> None:
         self._nodes: dict[Hashable, Formula] = {}
-        self.true: Final = self._node("true", (), None)
-        self.false: Final = self._node("false", (), None)
+        self.true: Final = self._node("true", (), ())
+        self.false: Final = self._node("false", (), ())
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -66,7 +69,7 @@ class Formulas:
         """True or false as a formula."""
         return self.true if value else self.false
 
-    def atom(self, payload: Hashable) -> Formula:
+    def atom(self, payload: Payload) -> Formula:
         """The atom with this payload; payloads of different classes never compare equal (use tuples led by a tag)."""
         return self._node("atom", (), payload)
 
@@ -83,7 +86,7 @@ class Formulas:
                 return self.or_(self.not_(p) for p in part.parts)
             case "or":
                 return self.and_(self.not_(p) for p in part.parts)
-        return self._node("not", (part,), None)
+        return self._node("not", (part,), ())
 
     def and_(self, parts: Iterable[Formula]) -> Formula:
         """Conjunction: flattened, without duplicates, false when it holds a part and its negation."""
@@ -114,7 +117,7 @@ class Formulas:
         if len(rest) == 1:
             return rest[0]
         ordered = tuple(sorted(rest, key=_index))
-        return self._node("one", ordered, None)
+        return self._node("one", ordered, ())
 
     def replace(self, formula: Formula, values: Mapping[Formula, Formula]) -> Formula:
         """Substitute atom nodes by formulas and simplify. Cost: the nodes above a changed atom."""
@@ -184,10 +187,10 @@ class Formulas:
         key = (kind, frozenset(flat))
         node = self._nodes.get(key)
         if node is None:
-            node = self._nodes[key] = Formula(kind, tuple(sorted(flat, key=_index)), None, len(self._nodes))
+            node = self._nodes[key] = Formula(kind, tuple(sorted(flat, key=_index)), (), len(self._nodes))
         return node
 
-    def _node(self, kind: str, parts: tuple[Formula, ...], payload: Hashable) -> Formula:
+    def _node(self, kind: str, parts: tuple[Formula, ...], payload: Payload) -> Formula:
         key = (kind, parts, payload)
         node = self._nodes.get(key)
         if node is None:

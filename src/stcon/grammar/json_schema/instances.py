@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def satisfies(expander: Expander, formula: Formula, value: Any) -> bool:
     """Whether `value` satisfies a value formula (over ``schema`` atoms)."""
     local = expander.expand(formula, type_of(value))
-    return expander.formulas.evaluate(local, lambda atom: truth(expander, atom.atom, value))  # type: ignore[arg-type]
+    return expander.formulas.evaluate(local, lambda atom: truth(expander, atom.atom, value))
 
 
 def truth(expander: Expander, atom: tuple[Any, ...], value: Any) -> bool:
@@ -46,7 +46,7 @@ def number_truth(atom: tuple[Any, ...], value: Decimal) -> bool:
         case ("multiple", divisor):
             return _is_multiple(value, divisor)
         case ("numbers", values):
-            return value in values
+            return bool(value in values)
     raise AssertionError(atom)
 
 
@@ -56,11 +56,11 @@ def string_truth(atom: tuple[Any, ...], value: str) -> bool:
 
     match atom:
         case ("strings", values):
-            return value in values
+            return bool(value in values)
         case ("minlen", count):
-            return len(value) >= count
+            return bool(len(value) >= count)
         case ("maxlen", count):
-            return len(value) <= count
+            return bool(len(value) <= count)
     from stcon.automata import accepts
 
     if atom[0] == "format":
@@ -68,7 +68,9 @@ def string_truth(atom: tuple[Any, ...], value: str) -> bool:
 
         universe = format_universe(atom[1])
         if universe is not None and accepts(universe, value) < 0:
-            raise Unsupported(f"whether {value!r} has format {atom[1]!r}", keyword="format", advice="drop one of the two")
+            raise Unsupported(
+                f"whether {value!r} has format {atom[1]!r}", keyword="format", advice="drop one of the two"
+            )
     return accepts(atom_dfa(atom), value) >= 0
 
 
@@ -80,23 +82,23 @@ def _is_multiple(value: Decimal, divisor: Decimal) -> bool:
 
 def _scaled(value: Decimal, exponent: int) -> int:
     sign, digits, own = value.as_tuple()
-    integer = int("".join(map(str, digits))) * 10 ** (int(own) - exponent)
+    integer: int = int("".join(map(str, digits))) * 10 ** (int(own) - exponent)
     return -integer if sign else integer
 
 
 def _array_truth(expander: Expander, atom: tuple[Any, ...], value: list[Any]) -> bool:
     match atom:
         case ("item", index, child):
-            return index >= len(value) or satisfies(expander, child, value[index])
+            return bool(index >= len(value)) or satisfies(expander, child, value[index])
         case ("items", first, child):
             return all(satisfies(expander, child, item) for item in value[first:])
         case ("contains", child, least, most):
             found = sum(satisfies(expander, child, item) for item in value)
             return bool(least <= found and (most is None or found <= most))
         case ("minitems", count):
-            return len(value) >= count
+            return bool(len(value) >= count)
         case ("maxitems", count):
-            return len(value) <= count
+            return bool(len(value) <= count)
         case ("unique", _):
             return not any(equal(a, b) for i, a in enumerate(value) for b in value[:i])
     raise AssertionError(atom)
@@ -109,14 +111,16 @@ def _object_truth(expander: Expander, atom: tuple[Any, ...], value: dict[str, An
         case ("prop", name, child):
             return name not in value or satisfies(expander, child, value[name])
         case ("each", names, child):
-            return all(satisfies(expander, child, inner) for name, inner in value.items() if name_in(expander, names, name))
+            return all(
+                satisfies(expander, child, inner) for name, inner in value.items() if name_in(expander, names, name)
+            )
         case ("minprops", count):
-            return len(value) >= count
+            return bool(len(value) >= count)
         case ("maxprops", count):
-            return len(value) <= count
+            return bool(len(value) <= count)
     raise AssertionError(atom)
 
 
 def name_in(expander: Expander, names: Formula, name: str) -> bool:
     """Whether a property name satisfies a string formula."""
-    return expander.formulas.evaluate(names, lambda atom: string_truth(atom.atom, name))  # type: ignore[arg-type]
+    return expander.formulas.evaluate(names, lambda atom: string_truth(atom.atom, name))

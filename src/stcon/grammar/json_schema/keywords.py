@@ -11,6 +11,7 @@ Source: JSON Schema 2020-12 core sections 10 and 11, validation section 6.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -55,7 +56,7 @@ class Expander:
 
     def expand(self, value_formula: Formula, kind: JsonType) -> Formula:
         """A value formula as a formula over the atoms of one type."""
-        return self.formulas.map_atoms(value_formula, lambda atom: self.formula(atom.atom[1], kind))  # type: ignore[index]
+        return self.formulas.map_atoms(value_formula, lambda atom: self.formula(atom.atom[1], kind))
 
     def formula(self, node: SchemaNode, kind: JsonType) -> Formula:
         """What `node` asks of a value of type `kind`.
@@ -92,7 +93,9 @@ class Expander:
                 try:
                     parts.append(entry.function(self, node, value, kind, keyword))
                 except GrammarError as error:
-                    raise error if error.pointer is not None else error.at(f"{node.pointer}/{keyword}", keyword)
+                    if error.pointer is None:
+                        error.at(f"{node.pointer}/{keyword}", keyword)
+                    raise
         return self.formulas.and_(parts)
 
     # ------------------------------------------------------------------------------------------ references, booleans
@@ -193,10 +196,14 @@ class Expander:
 
     def _exclusive_minimum(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         # a boolean is draft 4's spelling: it says how `minimum` beside it is meant
-        return self.formulas.true if isinstance(value, bool) else self._bound("min", node, value, keyword, exclusive=True)
+        return (
+            self.formulas.true if isinstance(value, bool) else self._bound("min", node, value, keyword, exclusive=True)
+        )
 
     def _exclusive_maximum(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
-        return self.formulas.true if isinstance(value, bool) else self._bound("max", node, value, keyword, exclusive=True)
+        return (
+            self.formulas.true if isinstance(value, bool) else self._bound("max", node, value, keyword, exclusive=True)
+        )
 
     def _bound(self, side: str, node: SchemaNode, value: Any, keyword: str, *, exclusive: bool) -> Formula:
         return self.formulas.atom((side, _decimal(node, keyword, value), exclusive))
@@ -357,7 +364,9 @@ class Expander:
     def _required(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         if isinstance(value, bool):  # draft 3's spelling, seen beside `type`; it constrains the parent, which we refuse
             raise Unsupported(
-                "draft 3's boolean required", pointer=f"{node.pointer}/required", keyword=keyword,
+                "draft 3's boolean required",
+                pointer=f"{node.pointer}/required",
+                keyword=keyword,
                 advice="list the names in the parent's required",
             )
         _require(_is_names(value), node, keyword, "an array of strings")
@@ -491,7 +500,7 @@ def _limit(what: str, given: int, limit: int) -> None:
 
 def _count(node: SchemaNode, keyword: str, value: Any) -> int:
     valid = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
-    finite = valid and value == value and abs(value) != float("inf")
+    finite = valid and math.isfinite(value)
     _require(finite and value >= 0 and value == int(value), node, keyword, "a non-negative integer")
     return int(value)
 

@@ -35,7 +35,7 @@ def number_language(vector: tuple[Formula, ...]) -> ByteDfa | None:
 
 def satisfiable(formula: Formula) -> bool:
     """Whether some number satisfies `formula`."""
-    if formula.kind == "atom" and formula.atom[0] != "numbers":  # type: ignore[index]
+    if formula.kind == "atom" and formula.atom[0] != "numbers":
         return True
     return formula.kind == "true" or number_language((formula,)) is not None
 
@@ -45,8 +45,8 @@ def _language(shape: tuple[Any, ...]) -> ByteDfa | None:
     atoms: dict[Hashable, None] = {}
     for part in shape:
         _atoms(part, atoms)
-    order = list(atoms)
-    exponent = all(atom[0] in ("min", "max", "numbers") for atom in order)  # type: ignore[index]
+    order: list[Any] = list(atoms)
+    exponent = all(atom[0] in ("min", "max", "numbers") for atom in order)
     spelling = compile_pattern(_INTEGER if _one_integer(shape) else _SCIENTIFIC if exponent else _PLAIN)
 
     def label(labels: tuple[int, ...]) -> int:
@@ -55,10 +55,10 @@ def _language(shape: tuple[Any, ...]) -> ByteDfa | None:
         truth = {atom: accepted >= 0 for atom, accepted in zip(order, labels[1:], strict=True)}
         return next((i for i, part in enumerate(shape) if _evaluate(part, truth)), -1)
 
-    if order == [("integer", True)] and shape == (("integer", True),) or order == [("integer", False)] == list(shape):
+    if (order == [("integer", True)] and shape == (("integer", True),)) or order == [("integer", False)] == list(shape):
         characters = spelling
     else:
-        factors = [spelling, *(atom_dfa(atom, exponent) for atom in order)]  # type: ignore[arg-type]
+        factors = [spelling, *(atom_dfa(atom, exponent) for atom in order)]
         characters = product(factors, label, max_states=MAX_PRODUCT_STATES)
     if not (characters.labels >= 0).any():
         return None

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from stcon.grammar.json_schema.evaluated import closed_reading, declared_names
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.residual import Names
-from stcon.grammar.json_schema.satisfy import NameClass, Vector
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, branches
+from stcon.grammar.json_schema.satisfy import NameClass, Vector
 from stcon.grammar.json_schema.strings import Block, Strings, Words, spell
 from stcon.grammar.machine import BEGIN, DEAD, END, SCOPE
 
@@ -31,18 +31,17 @@ class ObjectBuilder:
         self.sat = builder.sat
         self.residuals = builder.sat.residuals
         self.formulas = builder.formulas
+        self.layout = builder.layout
         self._roots: dict[tuple[Vector, Names], int | None] = {}
         self._closed: dict[tuple[Formula, Formula], Formula] = {}
 
-    def start(self, conditions: Vector, vector: Vector) -> int:
-        """The state after ``{``."""
+    def start(self, conditions: Vector, vector: Vector, depth: int) -> int:
+        """The state after ``{``, for an object at `depth`."""
         declared = declared_names(self.builder.expander, conditions)
         mentioned = [name for formula in vector for name in self.sat.undeclared(formula).declared]
         declared = tuple(name for name in dict.fromkeys([*declared, *mentioned]) if spell(name) is not None)
-        names = Names(declared, declared, any_order=self.builder.options.key_order == "any")
-        return self.builder.event(
-            ("object", vector, names), lambda: {**self._close(vector), **self._quote(vector, names)}, mark=SCOPE
-        )
+        names = Names(declared, declared, any_order=self.builder.options.key_order == "any", depth=depth)
+        return self.builder.event(("object", vector, names), lambda: self._first(vector, names), mark=SCOPE)
 
     def closed(self, condition: Formula, formula: Formula) -> Formula:
         """`formula` with the closed reading of `condition`, unless that leaves no object."""
@@ -53,26 +52,37 @@ class ObjectBuilder:
             done = self._closed[key] = narrowed if self.sat.of_type("object", narrowed) else formula
         return done
 
+    def _first(self, vector: Vector, names: Names) -> Edges:
+        edges = self._close(vector, b"")
+        if self._root(vector, names) is not None:
+            quote = self.builder.led(
+                self.layout.first(names.depth), ("key", vector, names), lambda: self._quote(vector, names)
+            )
+            edges.update(quote)
+        return edges
+
     def _after_value(self, vector: Vector, names: Names) -> int:
         return self.builder.event(
-            ("value", vector, names), lambda: {**self._close(vector), **self._comma(vector, names)}
+            ("value", vector, names),
+            lambda: {**self._close(vector, self.layout.last(names.depth)), **self._comma(vector, names)},
         )
 
-    def _close(self, vector: Vector) -> Edges:
+    def _close(self, vector: Vector, text: bytes) -> Edges:
         for label, formula in enumerate(vector):
             if formula is not self.formulas.false and self.residuals.end_object(formula):
-                return {0x7D: self.builder.accept(label)}
+                return self.builder.closed(0x7D, label, text)
         return {}
 
     def _comma(self, vector: Vector, names: Names) -> Edges:
-        if not self._quote(vector, names):
+        if self._root(vector, names) is None:
             return {}
         key = self.builder.event(("key", vector, names), lambda: self._quote(vector, names))
-        return {0x2C: self.builder.after(0x2C, key)}
+        return {0x2C: self.builder.path(self.layout.next(names.depth), key)}
 
     def _quote(self, vector: Vector, names: Names) -> Edges:
         root = self._root(vector, names)
-        return {} if root is None else {0x22: root}
+        assert root is not None, "a name where none can come"
+        return {0x22: root}
 
     def _root(self, vector: Vector, names: Names) -> int | None:
         """The state after a name's opening quote; None if no name can come."""
@@ -147,8 +157,11 @@ class ObjectBuilder:
                 by_rest.setdefault(rest, []).append(decision.condition)
         conditions = tuple(self.formulas.or_(parts) for parts in by_rest.values())
         symbol = self.machine.return_symbol([self._after_value(rest, names) for rest in by_rest])
-        value = self.builder.event(("call", conditions, symbol), lambda: self.builder.called(conditions, symbol))
-        return {0x3A: self.builder.after(0x3A, value)}
+        depth = self.layout.deeper(names.depth)
+        value = self.builder.event(
+            ("call", conditions, symbol, depth), lambda: self.builder.called(conditions, symbol, depth)
+        )
+        return {0x3A: self.builder.path(self.layout.separator, value)}
 
     def _possible(self, vector: Vector, names: Names) -> Vector:
         return tuple(f if self.sat.object(f, names) else self.formulas.false for f in vector)

@@ -23,16 +23,21 @@ class Names:
     Attributes:
         declared: every declared name, in the machine's order.
         remaining: those that may still come, in that order.
+        any_order: whether they may come in another order.
+        depth: the object's depth, where the layout depends on it.
     """
 
-    __slots__ = ("_hash", "_next", "_set", "any_order", "declared", "remaining")
+    __slots__ = ("_hash", "_next", "_set", "any_order", "declared", "depth", "remaining")
 
-    def __init__(self, declared: tuple[str, ...], remaining: tuple[str, ...], *, any_order: bool) -> None:
+    def __init__(
+        self, declared: tuple[str, ...], remaining: tuple[str, ...], *, any_order: bool, depth: int = 0
+    ) -> None:
         self.declared = declared
         self.remaining = remaining
         self.any_order = any_order
+        self.depth = depth
         self._next: dict[int, Names] = {}
-        self._hash = hash((declared, remaining))
+        self._hash = hash((declared, remaining, depth))
         self._set: frozenset[str] | None = None
 
     def __hash__(self) -> int:
@@ -42,6 +47,7 @@ class Names:
         return self is other or (
             isinstance(other, Names)
             and self._hash == other._hash
+            and self.depth == other.depth
             and self.remaining == other.remaining
             and self.declared == other.declared
         )
@@ -60,12 +66,12 @@ class Names:
             rest = self.remaining[index + 1 :]
             if self.any_order:
                 rest = self.remaining[:index] + rest
-            following = self._next[index] = Names(self.declared, rest, any_order=self.any_order)
+            following = self._next[index] = Names(self.declared, rest, any_order=self.any_order, depth=self.depth)
         return following
 
     def none(self) -> Names:
         """No declared name may come any more."""
-        return Names(self.declared, (), any_order=self.any_order)
+        return Names(self.declared, (), any_order=self.any_order, depth=self.depth)
 
 
 class Parts:
@@ -148,7 +154,7 @@ class Residuals:
         f = self.formulas
         match atom.atom:
             case ("item", index, child):
-                return child if index == 0 else f.atom(("item", index - 1, child))  # type: ignore[no-any-return]
+                return child if index == 0 else f.atom(("item", index - 1, child))
             case ("items", first, child):
                 return f.and_([child, atom]) if first == 0 else f.atom(("items", first - 1, child))
             case ("minitems", count):
@@ -206,8 +212,8 @@ class Residuals:
 
     def name_sets(self, vector: tuple[Formula, ...]) -> list[Formula]:
         """The name sets (string formulas) of the ``each`` atoms of a vector, in a stable order."""
-        atoms = {atom for formula in vector for atom in formula.atoms if atom.atom[0] == "each"}  # type: ignore[index]
-        return sorted({atom.atom[1] for atom in atoms}, key=lambda names: names.index)  # type: ignore[index]
+        atoms = {atom for formula in vector for atom in formula.atoms if atom.atom[0] == "each"}
+        return sorted({atom.atom[1] for atom in atoms}, key=lambda names: names.index)
 
     def contains_name(self, names: Formula, name: str) -> bool:
         """Whether `name` lies in a name set; cached."""
@@ -218,14 +224,14 @@ class Residuals:
         return inside
 
     def _end_name(self, atom: Formula) -> Formula:
-        return self.formulas.constant(atom.atom[0] not in ("has", "minprops"))  # type: ignore[index]
+        return self.formulas.constant(atom.atom[0] not in ("has", "minprops"))
 
     def _taken(self, atom: Formula, name: str) -> Formula:
         match atom.atom:
             case ("has", other):
                 return self.formulas.true if other == name else atom
             case ("prop", other, child):
-                return child if other == name else atom  # type: ignore[no-any-return]
+                return child if other == name else atom
             case ("each", names, child):
                 return self.formulas.and_([child, atom]) if self.contains_name(names, name) else atom
         return self._counted(atom)

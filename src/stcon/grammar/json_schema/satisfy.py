@@ -125,7 +125,9 @@ class Satisfiability:
         self._count()
         cases[0] += 1
         if cases[0] > MAX_CASES:
-            raise TooLarge("outcomes that one value can have for the schemas at one place", given=cases[0], limit=MAX_CASES)
+            raise TooLarge(
+                "outcomes that one value can have for the schemas at one place", given=cases[0], limit=MAX_CASES
+            )
 
     def _some_type(self, formula: Formula) -> bool:
         local: dict[JsonType, Formula] = {}
@@ -156,19 +158,23 @@ class Satisfiability:
         """All scalar values that satisfy a value formula, if it admits no others and their list is at hand."""
         f = self.formulas
         found: list[Any] = []
-        for kind in ("array", "object"):
-            if self.of_type(kind, self.expander.expand(formula, kind)):  # type: ignore[arg-type]
+        containers: tuple[JsonType, ...] = ("array", "object")
+        for kind in containers:
+            if self.of_type(kind, self.expander.expand(formula, kind)):
                 return None
         if self.expander.expand(formula, "null") is f.true:
             found.append(None)
         boolean = self.expander.expand(formula, "boolean")
-        found += [value for value in (False, True) if f.replace(boolean, {f.atom(("true",)): f.constant(value)}) is f.true]
-        for kind, tag in (("string", "strings"), ("number", "numbers")):
-            local = self.expander.expand(formula, kind)  # type: ignore[arg-type]
-            listed = {atom for atom in local.atoms if atom.atom[0] == tag}  # type: ignore[index]
+        found += [
+            value for value in (False, True) if f.replace(boolean, {f.atom(("true",)): f.constant(value)}) is f.true
+        ]
+        scalars: tuple[tuple[JsonType, str], ...] = (("string", "strings"), ("number", "numbers"))
+        for kind, tag in scalars:
+            local = self.expander.expand(formula, kind)
+            listed = {atom for atom in local.atoms if atom.atom[0] == tag}
             if f.replace(local, dict.fromkeys(listed, f.false)) is not f.false:
                 return None
-            words = sorted({value for atom in listed for value in atom.atom[1]})  # type: ignore[index]
+            words = sorted({value for atom in listed for value in atom.atom[1]})
             found += [word for word in words if satisfies(self.expander, formula, word)]
         return found
 
@@ -225,7 +231,7 @@ class Satisfiability:
     def undeclared(self, formula: Formula) -> Names:
         """The names that a formula over object atoms mentions, as if declared in the order of first mention."""
         names: dict[str, None] = {}
-        counted = any(atom.atom[0] == "minprops" for atom in formula.atoms)  # type: ignore[index]
+        counted = any(atom.atom[0] == "minprops" for atom in formula.atoms)
         for atom in sorted(formula.atoms, key=lambda atom: atom.index):
             payload: Any = atom.atom
             if payload[0] in ("has", "prop"):
@@ -311,16 +317,12 @@ class Satisfiability:
         """A name set as it looks to names that are not declared: those listed in it are none of them."""
         f = self.formulas
         known = frozenset(declared)
-        listed = {
-            atom: f.false
-            for atom in names.atoms
-            if atom.atom[0] == "strings" and atom.atom[1] <= known  # type: ignore[index, operator]
-        }
+        listed = {atom: f.false for atom in names.atoms if atom.atom[0] == "strings" and atom.atom[1] <= known}
         return f.replace(names, listed)
 
     def _some_name(self, names: Formula) -> bool:
         parts = names.parts if names.kind == "and" else (names,)
-        excluded = all(part.kind == "not" and part.parts[0].atom[0] == "strings" for part in parts)  # type: ignore[index]
+        excluded = all(part.kind == "not" and part.parts[0].atom[0] == "strings" for part in parts)
         return names is self.formulas.true or excluded or self.strings.satisfiable(names)
 
     # ------------------------------------------------------------------------------------------------- deciding
@@ -409,7 +411,7 @@ class Satisfiability:
             if f.replace(base, outcome) is f.true:
                 rest = tuple(f.replace(formula, outcome) for formula in vector)
                 by_rest.setdefault(rest, []).append(value)
-        origin = min(listed, key=_by_index).atom[1]  # type: ignore[index]
+        origin = min(listed, key=_by_index).atom[1]
         for rest, values in by_rest.items():
             condition = f.atom(("schema", self.expander.schemas.values(tuple(values), origin)))
             if self._possible(condition, rest):
@@ -448,14 +450,14 @@ def _by_index(formula: Formula) -> int:
 
 
 def _schema_atoms(formula: Formula) -> frozenset[Formula]:
-    return frozenset(atom for atom in formula.atoms if atom.atom[0] == "schema")  # type: ignore[index]
+    return frozenset(atom for atom in formula.atoms if atom.atom[0] == "schema")
 
 
 def listed_values(atom: Formula) -> list[tuple[Any, Any]] | None:
     """The values of an enumerating schema with keys that equal values share, or None."""
     from stcon.grammar.json_schema.schema import canonical
 
-    node = atom.atom[1]  # type: ignore[index]
+    node = atom.atom[1]
     if node.dialect.ref_hides_siblings and node.has("$ref"):
         return None
     if node.has("const") and node.dialect.version >= KEYWORDS["const"].since:

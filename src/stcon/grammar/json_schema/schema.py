@@ -187,9 +187,7 @@ class Schemas:
 
     def _intern(self, contents: Value, resolver: Any, pointer: str, dialect: Dialect) -> SchemaNode:
         if not isinstance(contents, (dict, bool)):
-            raise InvalidSchema(
-                f"expected a schema (an object or a boolean), got {_kind(contents)}", pointer=pointer
-            )
+            raise InvalidSchema(f"expected a schema (an object or a boolean), got {_kind(contents)}", pointer=pointer)
         if isinstance(contents, bool):
             key: tuple[int, tuple[str, ...]] = (-1 - contents, ())
         else:

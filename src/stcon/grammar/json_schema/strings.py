@@ -109,19 +109,19 @@ class StringLanguages:
 
     def satisfiable(self, formula: Formula) -> bool:
         """Whether some string satisfies `formula`."""
-        if formula.kind == "atom" and formula.atom[0] in ("minlen", "maxlen"):  # type: ignore[index]
+        if formula.kind == "atom" and formula.atom[0] in ("minlen", "maxlen"):
             return True
         return formula is self._formulas.true or bool(self.language((formula,)).labels)
 
     def _words(self, vector: tuple[Formula, ...]) -> Words | None:
         """The language as a list, if outside the strings that the formulas name nothing is accepted."""
         f = self._formulas
-        named = {atom for formula in vector for atom in formula.atoms if atom.atom[0] == "strings"}  # type: ignore[index]
+        named = {atom for formula in vector for atom in formula.atoms if atom.atom[0] == "strings"}
         none = dict.fromkeys(named, f.false)
         if not named or self._escapes == "any" or any(f.replace(part, none) is not f.false for part in vector):
             return None
         texts = {}
-        for word in sorted({word for atom in named for word in atom.atom[1]}):  # type: ignore[index]
+        for word in sorted({word for atom in named for word in atom.atom[1]}):
             label = self._label(vector, word)
             spelled = spell(word)
             if label >= 0 and spelled is not None:
@@ -132,7 +132,7 @@ class StringLanguages:
         from stcon.grammar.json_schema.instances import string_truth
 
         for label, formula in enumerate(vector):
-            if self._formulas.evaluate(formula, lambda atom: string_truth(atom.atom, word)):  # type: ignore[arg-type]
+            if self._formulas.evaluate(formula, lambda atom: string_truth(atom.atom, word)):
                 return label
         return -1
 
@@ -160,7 +160,7 @@ class StringLanguages:
         longest: int | None = None
         values = {}
         for atom in {atom for formula in vector for atom in formula.atoms}:
-            tag, count = atom.atom[0], atom.atom[1]  # type: ignore[index]
+            tag, count = atom.atom[0], atom.atom[1]
             if tag in ("minlen", "maxlen") and count > MAX_COUNTED_LENGTH:
                 values[atom] = f.constant(tag == "maxlen")
                 bound = count if tag == "maxlen" else count - 1
@@ -278,9 +278,9 @@ def _characters(shape: tuple[Any, ...]) -> CharDfa:
     if not order:
         return everything() if label(()) == 0 else product([everything()], lambda _: label(()))
     if len(order) == 1 and len(shape) == 1 and label((0,)) == 0 and label((-1,)) == -1:
-        return atom_dfa(order[0])  # type: ignore[arg-type]
+        return atom_dfa(order[0])
     # a format whose language is narrower than its source's may be negated only where the two agree
-    factors = [atom_dfa(atom) for atom in order] + [u for atom in order if (u := _universe(atom)) is not None]  # type: ignore[arg-type]
+    factors = [atom_dfa(atom) for atom in order] + [u for atom in order if (u := _universe(atom)) is not None]
     return product(factors, label, max_states=MAX_PRODUCT_STATES)
 
 
@@ -298,7 +298,7 @@ def _bounded_block(shape: tuple[Any, ...], low: int, high: int | None, escapes: 
     if low > 0 and not plain:
         characters = product([characters, length_between(low, None)], _both, max_states=MAX_PRODUCT_STATES)
         low = 0
-    if high is not None and high < low or not (characters.labels >= 0).any():
+    if (high is not None and high < low) or not (characters.labels >= 0).any():
         return None
     dfa = encode_json_string(characters, escapes=escapes)
     if dfa.num_states == 0 or not (dfa.labels >= 0).any():
