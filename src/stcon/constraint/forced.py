@@ -41,9 +41,11 @@ from typing import Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from stcon.constraint.history_masks import HistoryMasks, MarkedKernel
 from stcon.constraint.segments import Beginning, Bool, Segmenter, common_prefix, segmenter_for, text_prefix
 from stcon.errors import DecodingError, InvalidOption
-from stcon.grammar.machine import STACK_CAP, Machine
+from stcon.grammar.history import EMPTY, History
+from stcon.grammar.machine import STACK_CAP
 from stcon.vocab import Vocabulary
 
 Int32 = NDArray[np.int32]
@@ -56,19 +58,8 @@ TRIM_PENDING = 256
 MAX_FORCED = 65_536
 
 
-class Kernel(Protocol):
+class Kernel(MarkedKernel, Protocol):
     """What the planner needs of a kernel: `stcon.kernels.cpu.CpuKernel`, or a stand-in."""
-
-    @property
-    def machine(self) -> Machine: ...
-
-    def mask(self, config: Int32, out: Int32) -> None: ...
-
-    def advance(self, config: Int32, data: bytes) -> bool: ...
-
-    def forced(self, config: Int32, limit: int) -> bytes: ...
-
-    def live_bytes(self, config: Int32) -> NDArray[np.uint8]: ...
 
     def accepts(self, config: Int32) -> bool: ...
 
@@ -113,6 +104,7 @@ class Plan:
         replace_last: y was healed: `tokens` spell y's bytes and then `committed`.
         committed: the forced bytes that `tokens` bring.
         config: int32[67], the configuration after `tokens`.
+        history: the history after `tokens`.
         cover: the fewest bytes that the next sampled token may have (0: any); already applied to `mask`.
         mask: int32[W], the admissible tokens; at least two, unless `is_done` or the policy is ``"none"``.
         tail: the end of the text so far, for the next plan.
@@ -123,6 +115,7 @@ class Plan:
     replace_last: bool
     committed: bytes
     config: Int32
+    history: History
     cover: int
     mask: Int32
     tail: Tail
@@ -150,6 +143,7 @@ class Planner:
             raise InvalidOption(f"policy is one of {', '.join(get_args(Policy))}, not {policy!r}")
         self.vocabulary = vocabulary
         self.kernel = kernel
+        self.histories = HistoryMasks(vocabulary, kernel)
         self.policy = policy
         self.heal = heal
         self.segmenter: Segmenter = segmenter_for(vocabulary)
@@ -163,15 +157,16 @@ class Planner:
 
     def step(self, plan: Plan, token: int) -> Plan:
         """The plan after sampling `token` (not an end token) where `plan` led."""
-        return self.plan(plan.config, plan.tail, token)
+        return self.plan(plan.config, plan.tail, token, plan.history)
 
-    def plan(self, config: Int32, tail: Tail | None = None, last: int | None = None) -> Plan:
+    def plan(self, config: Int32, tail: Tail | None = None, last: int | None = None, history: History = EMPTY) -> Plan:
         """What follows `last` without the model.
 
         Args:
             config: int32[67], the configuration *before* `last`; not changed.
             tail: the end of the text before `last`.
             last: the token sampled there and not fed to the model yet, or None at the prompt's end.
+            history: the history at `config`.
 
         Raises:
             InvalidOption: `last` is not admissible here.
@@ -180,7 +175,7 @@ class Planner:
         Cost: one mask, one walk along the forced bytes, and where there are any, one `block_starts` and one `encode` of
             the pending text with them.
         """
-        draft = _Draft(self, config.copy(), Tail() if tail is None else tail, last)
+        draft = _Draft(self, config.copy(), history, Tail() if tail is None else tail, last)
         while True:
             draft.commit_forced()
             mask, only = self._mask(draft)
@@ -206,7 +201,7 @@ class Planner:
     def _mask(self, draft: _Draft) -> tuple[Int32, int | None]:
         """The mask under the draft's cover, and the only admissible token, to be committed, if there is just one."""
         mask = np.empty(self.vocabulary.num_words, np.int32)
-        self.kernel.mask(draft.config, mask)
+        self.histories.mask(draft.config, draft.history, mask)
         if draft.cover > 1:
             covering = mask & self.segmenter.at_least(draft.cover)
             if covering.any():  # a cover never leaves nothing: the vocabulary may lack what the tokenizer would emit
@@ -229,9 +224,10 @@ class Planner:
 class _Draft:
     """A plan in the making: the configuration, the pending text, and the tokens not fed yet (`run`)."""
 
-    def __init__(self, planner: Planner, config: Int32, tail: Tail, last: int | None) -> None:
+    def __init__(self, planner: Planner, config: Int32, history: History, tail: Tail, last: int | None) -> None:
         self.planner = planner
         self.config = config
+        self.history = history
         self.tail = tail
         self.last = last
         self.run: list[int] = []
@@ -240,8 +236,10 @@ class _Draft:
         self.is_done = False
         if last is not None:
             data = planner.vocabulary.token_bytes(last)
-            if data is None or not planner.kernel.advance(config, data):
+            after = None if data is None else planner.histories.advance(config, history, data)
+            if data is None or after is None:
                 raise InvalidOption(f"token {last} is not admissible here")
+            self.history = after
             self.run.append(last)
             self.tail = tail.extended(last, data)
 
@@ -249,7 +247,8 @@ class _Draft:
         """The finished plan."""
         kept = self.last is None or self.run[:1] == [self.last]
         tokens = self.run[1:] if kept and self.last is not None else self.run
-        return Plan(tokens, not kept, bytes(self.committed), self.config, self.cover, mask, self.tail, self.is_done)
+        committed = bytes(self.committed)
+        return Plan(tokens, not kept, committed, self.config, self.history, self.cover, mask, self.tail, self.is_done)
 
     def push(self, token: int) -> None:
         """Commit `token`, the only one admissible here."""
@@ -265,7 +264,7 @@ class _Draft:
         self.cover = 0
         if planner.policy == "none":
             return
-        forced = planner.kernel.forced(self.config, MAX_FORCED)
+        forced = planner.histories.forced(self.config, self.history, MAX_FORCED)
         if planner.policy == "any":
             self._commit_any(forced)
             return
@@ -357,8 +356,9 @@ class _Draft:
         return self.planner.kernel.live_bytes(after).astype(np.bool_)
 
     def _write(self, data: bytes) -> None:
-        advanced = self.planner.kernel.advance(self.config, data)
-        assert advanced, "what is committed is forced"
+        after = self.planner.histories.follow(self.config, self.history, data)
+        assert after is not None, "what is committed is forced"
+        self.history = after
         self.committed += data
 
 

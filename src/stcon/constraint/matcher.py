@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from stcon.constraint.forced import TRIM_PENDING, UNKNOWN_TOKEN, Plan, Planner, Policy, Tail
 from stcon.constraint.sharing import kernel_for, machine_of
 from stcon.errors import DecodingError, InvalidOption
+from stcon.grammar.history import EMPTY, History
 
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
@@ -44,6 +45,7 @@ class _Moment(NamedTuple):
     """What `rollback` restores."""
 
     config: bytes
+    history: History
     num_bytes: int
     num_tokens: int
     tail_byte: int
@@ -78,7 +80,9 @@ class Matcher:
         self.vocabulary = vocabulary
         self._kernel = kernel_for(machine_of(grammar), vocabulary)
         self._planner = Planner(vocabulary, self._kernel, policy=policy, heal=False)
+        self._histories = self._planner.histories
         self._config = self._kernel.machine.initial().pack()
+        self._history = EMPTY
         self._text = bytearray()
         self._tokens = array("i")
         self._sizes = array("i")
@@ -107,7 +111,7 @@ class Matcher:
     @property
     def can_continue(self) -> bool:
         """Whether some byte may follow."""
-        return not self._is_finished and bool(self._kernel.live_bytes(self._config).any())
+        return not self._is_finished and self._histories.can_continue(self._config, self._history)
 
     @property
     def config(self) -> Int32:
@@ -135,14 +139,14 @@ class Matcher:
         if self._is_finished:
             out[:] = 0
             return out
-        self._kernel.mask(self._config, out)
+        self._histories.mask(self._config, self._history, out)
         if min_bytes > 1:
             out &= self._planner.segmenter.at_least(min_bytes)
         return out
 
     def forced_bytes(self, limit: int = MAX_FORCED_BYTES) -> bytes:
         """The bytes that must follow (at most `limit`), while only one may and the text is not complete."""
-        return b"" if self._is_finished else self._kernel.forced(self._config, max(0, limit))
+        return b"" if self._is_finished else self._histories.forced(self._config, self._history, max(0, limit))
 
     def forced(self) -> list[int]:
         """The tokens that the policy commits now without asking the model; [] if there are none.
@@ -163,7 +167,7 @@ class Matcher:
         """
         if self._is_finished:
             raise DecodingError("the output is finished: an end token was accepted")
-        return self._planner.plan(self._config, self._tail())
+        return self._planner.plan(self._config, self._tail(), history=self._history)
 
     # ------------------------------------------------------------------------------------------------- moves
 
@@ -171,8 +175,9 @@ class Matcher:
         """Take `token_id` as the next token.
 
         Returns:
-            False, and nothing is changed, if it is not admissible here: other bytes than may follow, an end token
-            before the text is complete, a token without bytes, no token at all, or after the end.
+            False, and nothing is changed, if it is not admissible here: other bytes than may follow, an item or name
+            that repeats an earlier one where none may, an end token before the text is complete, a token without
+            bytes, no token at all, or after the end.
         """
         if self._is_finished or not 0 <= token_id < self.vocabulary.size:
             return False
@@ -183,8 +188,10 @@ class Matcher:
             self._is_finished = True
         else:
             data = self.vocabulary.token_bytes(token_id)
-            if data is None or not self._kernel.advance(self._config, data):
+            after = None if data is None else self._histories.advance(self._config, self._history, data)
+            if data is None or after is None:
                 return False
+            self._history = after
             self._append(token_id, data)
         self._past.append(moment)
         return True
@@ -198,8 +205,10 @@ class Matcher:
         if self._is_finished:
             return False
         moment = self._moment()
-        if not self._kernel.advance(self._config, data):
+        after = self._histories.advance(self._config, self._history, data)
+        if after is None:
             return False
+        self._history = after
         if data:
             self._append(UNKNOWN_TOKEN, data)
         self._past.append(moment)
@@ -220,12 +229,14 @@ class Matcher:
         self._config[:] = 0
         used = np.frombuffer(moment.config, np.int32)
         self._config[: len(used)] = used
+        self._history = moment.history
         self._forget(moment.num_bytes, moment.num_tokens, moment.tail_byte, moment.tail_token)
         self._is_finished = moment.is_finished
 
     def reset(self) -> None:
         """Back to the beginning; the way back is forgotten."""
         self._config = self._kernel.machine.initial().pack()
+        self._history = EMPTY
         self._forget(0, 0, 0, 0)
         self._is_finished = False
         self._past.clear()
@@ -248,7 +259,8 @@ class Matcher:
 
     def _moment(self) -> _Moment:
         used = self._config[: 3 + int(self._config[1])].tobytes()
-        return _Moment(used, len(self._text), len(self._tokens), self._tail_byte, self._tail_token, self._is_finished)
+        places = (len(self._text), len(self._tokens), self._tail_byte, self._tail_token)
+        return _Moment(used, self._history, *places, self._is_finished)
 
     def _tail(self) -> Tail:
         first = self._tail_token

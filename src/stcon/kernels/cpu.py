@@ -78,6 +78,11 @@ class CpuKernel:
         self._class_size = np.zeros(0, np.int32)
         self._class_byte = np.zeros(0, np.uint8)
 
+    @property
+    def lock(self) -> threading.RLock:
+        """Held while rows are built or arrays read; take it to read the machine by other means meanwhile."""
+        return self._lock
+
     def mask(self, config: Int32, out: Int32) -> None:
         """Write the mask of `config` to `out`: int32[W], bit ``t % 32`` of word ``t // 32`` for token t."""
         with self._lock:
@@ -120,17 +125,17 @@ class CpuKernel:
                 else:
                     self.machine.build(missing)
 
-    def find_marked(self, config: Int32, places: Int32, depth: int) -> Int32:
-        """Those of `places` (indices into ``vocabulary.order``) whose token has an event at `depth` or less here."""
+    def find_marked(self, config: Int32, places: Int32, depth: int, mark: int) -> Int32:
+        """Those of `places` (indices into ``vocabulary.order``) whose token has an event here: at `depth` or less, and
+        with `mark`, or 0 for any."""
         with self._lock:
             found = np.zeros(len(places), np.bool_)
-            packed, offsets, scratch = self.vocabulary.data, self.vocabulary.offsets, self._events
+            vocabulary, scratch = self.vocabulary, (self._nodes, self._seen, self._events)
+            tokens = (vocabulary.data, vocabulary.offsets, places)
             done = 0
             while True:
                 arrays, marks = self._refresh(), self._marked()
-                done, missing = tracing.find_marked(
-                    arrays, marks, config, packed, offsets, places, done, depth, self._nodes, self._seen, scratch, found
-                )
+                done, missing = tracing.find_marked(arrays, marks, config, *tokens, done, depth, mark, *scratch, found)
                 if missing < 0:
                     return places[found]
                 self.machine.build(missing)

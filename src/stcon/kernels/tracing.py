@@ -181,12 +181,13 @@ def find_marked(
     places: Int32,
     begin: int,
     depth: int,
+    mark: int,
     nodes: Int32,
     seen: Int64,
     events: Int32,
     found: Bool,
 ) -> tuple[int, int]:
-    """Which tokens have an event at stack depth `depth` or less when read at `config`.
+    """Which tokens have an event at stack depth `depth` or less, and with `mark` unless that is 0, read at `config`.
 
     Args:
         packed, offsets: the bytes of all tokens and where each begins (uint8[…], int32[N + 1]).
@@ -213,7 +214,7 @@ def find_marked(
             if status == DIED:
                 break
             for e in range(count):
-                if events[e, DEPTH] <= depth:
+                if events[e, DEPTH] <= depth and (mark == 0 or events[e, MARK] & mark):
                     found[j] = True
             if found[j]:
                 break
