@@ -36,6 +36,7 @@ MAX_REMEMBERED = 4_096
 
 _QUOTE, _BACKSLASH = b'"\\'
 _NUMBER_BYTES = frozenset(b"0123456789.eE+-")
+_SPACES = frozenset(b" \t\n\r")
 _ALL_BYTES = frozenset(range(256))
 _WHOLE_VALUE = rb'(?:".*"|[-0-9].*[,\s\]}]|.*(?:null|true|false)|.*[\]}])'
 _DOUBLE = re.compile(rb'(?:\[|"\s*:)\s*' + _WHOLE_VALUE, re.DOTALL)
@@ -162,7 +163,7 @@ class HistoryMasks:
         scopes, depth = history.scopes, int(config[1])
         watched = next((scope for scope in reversed(scopes) if scope.elements or not scope.names), None)
         level = -1 if watched is None else watched.depth
-        is_between = watched is not None and watched.text is None and level == depth and not watched.named
+        is_between = watched is not None and watched.text is None and level == depth
         key = config[: 3 + depth].tobytes() + bytes((level + 1, history.quoted, is_between))
         found = self._suspects.get(key)
         if found is None:
@@ -223,7 +224,7 @@ def _agreeing(scope: Scope, text: bytes) -> frozenset[int]:
         return _ALL_BYTES
     agreed = key_of(text)
     following = {key[len(agreed)] for key in scope.elements.starting(agreed) if len(key) > len(agreed)}
-    return frozenset(following | {_BACKSLASH} if text[:1] == b'"' else following)
+    return frozenset(following | ({_BACKSLASH} if text[:1] == b'"' else _SPACES))
 
 
 class _Tokens:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 MAX_EXPONENT_DIGITS = 18
 
 _NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
+_SPACES = re.compile(rb'("(?:[^"\\]|\\.)*"?)|[ \t\n\r]+', re.DOTALL)
 _MANTISSA = re.compile(rb"-?([0-9]*)(?:\.([0-9]*))?")
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _WHOLE_CHARACTERS = re.compile(
@@ -78,7 +79,7 @@ def key_of(text: bytes) -> bytes:
     """The key of an element whose text, or its beginning, is `text`.
 
     A string's is ``"`` and its characters in UTF-8, however escaped; a number's is ``#`` and its digits without zeros
-    at either end; any other's is its text. If a longer text can be equal to an element, then the key of its beginning
+    at either end; any other's is its text without whitespace. If a longer text can be equal to an element, then the key of its beginning
     is a prefix of that element's key, except that containers may be equal and spelled otherwise.
     """
     if text[:1] == b'"':
@@ -87,7 +88,7 @@ def key_of(text: bytes) -> bytes:
         mantissa = _MANTISSA.match(text)
         assert mantissa is not None, "every text matches"
         return b"#" + (mantissa[1] + (mantissa[2] or b"")).strip(b"0")
-    return text
+    return text if text.isalpha() else _SPACES.sub(lambda found: found[1] or b"", text)
 
 
 def _is_closed(text: bytes) -> bool:

@@ -22,6 +22,7 @@ from stcon.grammar.elements import NO_ELEMENTS, Elements, key_of, value_of
 from stcon.grammar.machine import BEGIN, END, SCOPE, Configuration, Entry, Machine
 
 _NAME = re.compile(rb'(?:[^"\\]|\\.)*"', re.DOTALL)
+_COLON = b": \t\n\r"
 _QUOTED = re.compile(rb'"|\\.?', re.DOTALL)
 
 
@@ -93,8 +94,6 @@ class History(NamedTuple):
                 if ended is None:
                     return None
                 top = scopes[-1] = ended
-            elif mark == 0 and top is not None and top.named:  # the name's value is over
-                scopes[-1] = top._replace(text=None, named=False)
             if mark & SCOPE:
                 if top is not None:
                     scopes.pop()
@@ -114,13 +113,15 @@ def _extend(scopes: list[Scope], data: bytes) -> None:
     if not data:
         return
     for index, scope in enumerate(scopes):
+        if scope.named:
+            scopes[index] = scope._replace(text=None, named=not data.strip(_COLON))
+            continue
         if scope.text is None:
             continue
         text = scope.text + data
-        if scope.named:
-            scopes[index] = scope._replace(text=None)
-        elif scope.names and b'"' in data and (name := _NAME.match(text, 1)):
-            scopes[index] = scope._replace(text=text if name.end() == len(text) else None, named=True)
+        if scope.names and b'"' in data and (name := _NAME.match(text, 1)):
+            is_last = name.end() == len(text)
+            scopes[index] = scope._replace(text=text if is_last else None, named=not text[name.end() :].strip(_COLON))
         else:
             scopes[index] = scope._replace(text=text)
 
@@ -140,8 +141,7 @@ def _settled(scopes: list[Scope], depth: int) -> Iterator[Scope]:
     for scope in scopes:
         if scope.depth > depth:
             break
-        # where the stack is deeper than a name's scope, its value has begun
-        yield scope._replace(text=None, named=scope.depth == depth) if scope.named else scope
+        yield scope._replace(text=None) if scope.named else scope
 
 
 def _quoted(quoted: int, data: bytes) -> int:
