@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stcon.errors import Unsupported
 from stcon.grammar.json_schema.formula import Formula
-from stcon.grammar.json_schema.satisfy import Satisfiability, Vector
-from stcon.grammar.json_schema.schema import canonical
+from stcon.grammar.json_schema.satisfy import Vector
 from stcon.grammar.machine import BEGIN, END, SCOPE
 
 if TYPE_CHECKING:
     from stcon.grammar.json_schema.builder import MachineBuilder
     from stcon.grammar.json_schema.rows import Edges
-
-MAX_UNIQUE_VALUES = 64
 
 
 class ArrayBuilder:
@@ -31,10 +27,6 @@ class ArrayBuilder:
         """The state after ``[``, for an array at `depth`."""
         mark = SCOPE | BEGIN if _distinct(vector) else 0
         return self.builder.event(("array", vector, depth), lambda: self._first(vector, depth), mark=mark)
-
-    def normal(self, formula: Formula) -> Formula:
-        """`formula` with ``unique`` atoms turned into counts where items' values are listed."""
-        return unique_as_counts(self.sat, formula)
 
     def _first(self, vector: Vector, depth: int) -> Edges:
         edges = self._close(vector, b"")
@@ -90,54 +82,3 @@ class ArrayBuilder:
 def _distinct(vector: Vector) -> bool:
     """Whether no two items may be equal (an atom that stays in the residual to the end)."""
     return any(atom.atom[0] == "unique" for formula in vector for atom in formula.atoms)
-
-
-def unique_as_counts(sat: Satisfiability, formula: Formula) -> Formula:
-    """`formula` with its ``unique`` atom as "every value at most once", if the values of items are listed.
-
-    Otherwise the atom stays: the array's states are marked, and the history constraint on top compares the items.
-
-    Raises:
-        Unsupported: the atom is negated or one of several possibilities, which no mark can say.
-    """
-    f = sat.formulas
-    unique = [atom for atom in formula.atoms if atom.atom[0] == "unique"]
-    if not unique:
-        return formula
-    parts = formula.parts if formula.kind == "and" else (formula,)
-    values = _item_values(sat, parts)
-    at_most_one = any(part.kind == "atom" and part.atom[0] == "maxitems" and part.atom[1] <= 1 for part in parts)
-    if at_most_one or values == []:
-        return f.replace(formula, dict.fromkeys(unique, f.true))
-    if values is not None:
-        once = f.and_(
-            f.atom(
-                ("contains", f.atom(("schema", sat.expander.schemas.values((value,), sat.expander.schemas.root))), 0, 1)
-            )
-            for value in values
-        )
-        return f.replace(formula, dict.fromkeys(unique, once))
-    if not all(part.kind == "atom" or not any(atom in part.atoms for atom in unique) for part in parts):
-        raise Unsupported(
-            "uniqueItems under a negation or in one of several alternatives",
-            pointer=unique[0].atom[1],
-            keyword="uniqueItems",
-            advice="list the items' values with enum, or require it in every alternative",
-        )
-    return formula
-
-
-def _item_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any] | None:
-    """All values that items may have, if they are few; None if not."""
-    atoms = [part.atom for part in parts if part.kind == "atom" and part.atom[0] in ("item", "items")]
-    last = max((index + (tag == "item") for tag, index, _ in atoms), default=0)
-    if last > MAX_UNIQUE_VALUES:
-        return None
-    found: dict[Any, Any] = {}
-    for position in range(last + 1):  # the last one stands for all items after the others
-        demands = [child for tag, index, child in atoms if index == position or (tag == "items" and index < position)]
-        values = sat.values(sat.formulas.and_(demands))
-        if values is None:
-            return None
-        found.update((canonical(value), value) for value in values)
-    return list(found.values()) if len(found) <= MAX_UNIQUE_VALUES else None

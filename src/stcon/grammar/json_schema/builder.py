@@ -30,6 +30,7 @@ from stcon.grammar.json_schema.objects import ObjectBuilder
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, Row, branches
 from stcon.grammar.json_schema.satisfy import Satisfiability, Vector
 from stcon.grammar.json_schema.strings import Block, Escapes, Words, with_entry
+from stcon.grammar.json_schema.unique import with_distinct_items
 from stcon.grammar.machine import BEGIN, COUNT, DEFAULT_MAX_STATES, RESET, Machine
 
 KeyOrder = Literal["schema", "any"]
@@ -137,9 +138,9 @@ class MachineBuilder:
         """The row of a state at which the value machine of `conditions` is called, returning to `symbol`."""
         return {byte: self.machine.call(edge, symbol) for byte, edge in self.start_edges(conditions, depth).items()}
 
-    def trie(self, entries: Entries, depth: int = 0) -> int:
+    def trie(self, entries: Entries, depth: int = 0, *, mark: int = 0) -> int:
         """The state after `depth` bytes of `entries` (sorted (text, target) pairs; no text is a prefix of another)."""
-        return self.event(("trie", entries, depth), lambda: self._branches(entries, depth), gap=False)
+        return self.event(("trie", entries, depth, mark), lambda: self._branches(entries, depth), gap=False, mark=mark)
 
     def _branches(self, entries: Entries, depth: int) -> Edges:
         return {byte: self._branch(group, depth + 1) for byte, group in branches(entries, depth).items()}
@@ -198,7 +199,7 @@ class MachineBuilder:
     def _local(self, condition: Formula, kind: JsonType) -> Formula:
         formula = self.expander.expand(condition, kind)
         if kind == "array":
-            formula = self.arrays.normal(formula)
+            formula = with_distinct_items(self.sat, formula)
         if not self.sat.of_type(kind, formula):
             return self.formulas.false
         if kind == "object" and self.options.closed:

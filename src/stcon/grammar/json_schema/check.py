@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from stcon.errors import Unsupported
-from stcon.grammar.json_schema.arrays import unique_as_counts
 from stcon.grammar.json_schema.atoms import TYPES
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.satisfy import Satisfiability
@@ -37,9 +36,7 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
             if kind == "string" and len(formula.atoms) > 1:
                 sat.strings.language((formula,))  # a product past its budget is refused now
             if kind == "array":
-                unique_as_counts(sat, formula)
-            if kind == "object":
-                _check_repeats(sat, node, formula)
+                _check_unique(sat, node, formula)
     return len(seen)
 
 
@@ -51,35 +48,12 @@ def _schemas_in(atom: Any) -> Iterator[SchemaNode]:
                     yield inner.atom[1]
 
 
-def _check_repeats(sat: Satisfiability, node: SchemaNode, formula: Formula) -> None:
-    """Refuse an object whose verdict could depend on an undeclared name written twice.
-
-    A repeated name counts twice, and its first value may be what violates a negated condition, while readers of JSON
-    keep the last. Declared names are never repeated; of the others only as many are known as a state can count: none.
-    """
-    if not _depends_on_repeats(formula, positive=True):
-        return
-    names = sat.undeclared(formula)
-    if sat.other_names((formula,), names.none()):
-        raise Unsupported(
-            "a condition that counts or negates properties with names that are not declared",
-            pointer=node.pointer,
-            keyword="minProperties",
-            advice="declare the names in properties, or drop the condition",
-        )
-
-
-def _depends_on_repeats(formula: Formula, *, positive: bool) -> bool:
-    match formula.kind:
-        case "atom":
-            payload: Any = formula.atom
-            if payload[0] == "each":
-                return not positive
-            return (payload[0] == "minprops" and positive and payload[1] > 1) or (
-                payload[0] == "maxprops" and not positive
+def _check_unique(sat: Satisfiability, node: SchemaNode, formula: Formula) -> None:
+    """Refuse an array that is only possible with equal items: these are not generated."""
+    unique = [atom for atom in formula.atoms if atom.atom[0] == "unique"]
+    if unique and not sat.of_type("array", formula):
+        repeated = sat.formulas.replace(formula, dict.fromkeys(unique, sat.formulas.false))
+        if sat.of_type("array", repeated):
+            raise Unsupported(
+                "an array that must have equal items", pointer=node.pointer, keyword="uniqueItems", advice="drop the not"
             )
-        case "not":
-            return _depends_on_repeats(formula.parts[0], positive=not positive)
-        case "one":
-            return any(_depends_on_repeats(part, positive=sign) for part in formula.parts for sign in (True, False))
-    return any(_depends_on_repeats(part, positive=positive) for part in formula.parts)

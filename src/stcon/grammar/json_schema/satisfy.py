@@ -23,6 +23,7 @@ from stcon.grammar.json_schema.instances import satisfies
 from stcon.grammar.json_schema.keywords import KEYWORDS
 from stcon.grammar.json_schema.residual import Names, Parts, Residuals
 from stcon.grammar.json_schema.strings import StringLanguages, spell
+from stcon.grammar.json_schema.unique import with_distinct_items
 
 MAX_STEPS = 300_000
 MAX_CASES = 1_000
@@ -151,7 +152,7 @@ class Satisfiability:
             case "string":
                 return self.strings.satisfiable(formula)
             case "array":
-                return self.array(formula)
+                return self.array(with_distinct_items(self, formula))
         return self.object(formula, self.undeclared(formula))
 
     def values(self, formula: Formula) -> list[Any] | None:
