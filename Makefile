@@ -14,8 +14,9 @@ help: ## show this list
 demo: $(VENV)/.installed-torch ## install, fetch the default model, run one extraction and show its tokens
 	$(BIN)/stcon pull
 	@echo
-	@echo 'stcon generate --schema examples/person.schema.json --prompt examples/person.txt --show-tokens'
-	@$(BIN)/stcon generate --schema examples/person.schema.json --prompt-file examples/person.txt --show-tokens
+	@cat examples/person.txt
+	@echo
+	$(BIN)/stcon generate --schema examples/person.schema.json --prompt-file examples/person.txt --show-tokens
 
 test: $(VENV)/.installed-dev ## the tests (tests of the model are skipped if it cannot be fetched)
 	@$(BIN)/stcon pull || echo 'make: the default model could not be fetched; its tests will be skipped'

@@ -44,7 +44,8 @@ class Workload:
     @property
     def prompt(self) -> str:
         """The user message: what to do, the keys and options, the source text. The same for every mode."""
-        return f"Extract the facts of the text as compact JSON with these fields: {outline(self.schema)}\n\nText: {self.text}"
+        fields = outline(self.schema)
+        return f"Extract the facts of the text as compact JSON with these fields: {fields}\n\nText: {self.text}"
 
     def correct(self, answer: object) -> int:
         """How many gold facts `answer` (a parsed JSON value) reproduces."""
