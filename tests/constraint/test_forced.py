@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from stcon.constraint.forced import MAX_PENDING, TRIM_PENDING, Plan, Tail
 from stcon.constraint.matcher import Matcher
+from stcon.constraint.segments import segmenter_for
 from stcon.errors import DecodingError, InvalidOption
 from stcon.grammar.machine import Configuration
 from stcon.vocab import Vocabulary
@@ -218,6 +219,39 @@ def test_plan_cover_shrinks_where_the_tokenizer_would_begin_shorter() -> None:
     plan = planner_for(machine(["ab", ("alt", "c", "d", "x")]), vocab).start()
     assert plan.cover == 0
     assert [vocab.token_bytes(token) for token in admitted(plan.mask)] == [b"a", b"ab"]
+
+
+@pytest.mark.parametrize("heal", [True, False])
+def test_plan_certain_token_of_a_growing_block_is_committed(heal: bool) -> None:
+    """``":`` may grow into ``":-`` but begins with one token in any case: it replaces a lone quote, only if asked."""
+    vocab = _bpe(['":'])
+    planner = planner_for(machine(["{a", '":', ("alt", "-", "1")]), vocab, heal=heal)
+    plan = planner.start()
+    assert vocab.decode(plan.tokens) == b'{a":'
+    assert plan.tokens[-1] == vocab.encode('":')[0]
+    config, (quote,) = planner.kernel.machine.initial().pack(), vocab.encode('"')
+    assert planner.kernel.advance(config, b"{a")
+    plan = planner.plan(config, Tail(b"a", (vocab.encode("a")[0],), (1,)), quote)
+    assert plan.replace_last == heal
+    assert plan.tokens == vocab.encode('":' if heal else ":")
+    assert planner.kernel.advance(config, b'"')
+    fed = planner.plan(config, Tail(b'a"', (vocab.encode("a")[0], quote), (1, 1)))
+    assert not fed.replace_last
+    assert fed.tokens == vocab.encode(":")
+
+
+def test_certain_end_excludes_all_trailing_whitespace() -> None:
+    """Two blocks of whitespace at the end may yet become one: neither is certain, unless the text ends here."""
+    vocab = vocabulary("qwen")
+    starts = vocab.block_starts("a\n\n  ")
+    assert starts == [0, 1, 3]
+    assert vocab.block_starts("a\n\n  \n") == [0, 1]
+    segmenter = segmenter_for(vocab)
+    live = np.zeros(256, np.bool_)
+    assert segmenter.certain_end("a\n\n  ", starts, live=live) == 5
+    live[ord("\n")] = True
+    assert segmenter.certain_end("a\n\n  ", starts, live=live) == 1
+    assert segmenter.certain_end("a\n\n  ", starts, live=None) == 1
 
 
 def _bpe(merges: list[str]) -> Vocabulary:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -241,17 +242,19 @@ class Segmenter:
 
 
 _segmenters: weakref.WeakKeyDictionary[Vocabulary, weakref.ref[Segmenter]] = weakref.WeakKeyDictionary()
+_warm: deque[Segmenter] = deque(maxlen=4)
 _segmenters_lock = Lock()
 
 
 def segmenter_for(vocabulary: Vocabulary) -> Segmenter:
-    """The segmenter of `vocabulary`, shared by all that ask while one of them keeps it."""
+    """The segmenter of `vocabulary`, shared by all that ask, and kept a while after the last of them is gone."""
     with _segmenters_lock:
         known = _segmenters.get(vocabulary)
         segmenter = known() if known is not None else None
         if segmenter is None:
             segmenter = Segmenter(vocabulary)
             _segmenters[vocabulary] = weakref.ref(segmenter)
+            _warm.append(segmenter)
         return segmenter
 
 
