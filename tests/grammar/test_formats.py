@@ -21,8 +21,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stcon.automata import equivalent
 from stcon.automata.dfa import CharDfa
-from stcon.grammar.json_schema.formats import FORMATS, format_dfa, format_universe
+from stcon.grammar.json_schema.formats import FORMATS, build_format, build_universe, format_dfa, format_universe
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("format_cases.jsonl").read_text("utf-8").splitlines()]
 NAMES = sorted(FORMATS)
@@ -302,3 +303,15 @@ def test_years_and_durations_of_any_size() -> None:
     """A duration's components have no bound; a year has four digits."""
     assert accepts("duration", f"P{10**40}Y")
     assert not accepts("date", "12024-01-01")
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_the_kept_tables_are_what_the_patterns_give(name: str) -> None:
+    """formats.npz is not stale: `python -m stcon.grammar.json_schema.formats` writes it anew."""
+    kept, built = format_dfa(name), build_format(FORMATS[name])
+    assert kept is not None
+    assert equivalent(kept, built)
+    universe = build_universe(FORMATS[name])
+    kept_universe = format_universe(name)
+    assert (universe is None) == (kept_universe is None)
+    assert universe is None or equivalent(kept_universe, universe)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from stcon.errors import Unsupported
-from stcon.grammar.json_schema.atoms import TYPES
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.satisfy import Satisfiability
 from stcon.grammar.json_schema.schema import SchemaNode
@@ -26,7 +25,7 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
     pending = [root]
     while pending:
         node = pending.pop()
-        for kind in TYPES:
+        for kind in sat.expander.kinds(node):
             formula = sat.expander.formula(node, kind)
             for atom in sorted(formula.atoms, key=lambda atom: atom.index):
                 for inner in _schemas_in(atom.atom):
@@ -55,5 +54,8 @@ def _check_unique(sat: Satisfiability, node: SchemaNode, formula: Formula) -> No
         repeated = sat.formulas.replace(formula, dict.fromkeys(unique, sat.formulas.false))
         if sat.of_type("array", repeated):
             raise Unsupported(
-                "an array that must have equal items", pointer=node.pointer, keyword="uniqueItems", advice="drop the not"
+                "an array that must have equal items",
+                pointer=node.pointer,
+                keyword="uniqueItems",
+                advice="drop the not",
             )

@@ -11,12 +11,19 @@ regex 1 (a back reference); of its 388 invalid strings none is accepted.
 
 A name that is not in `FORMATS` is an annotation, as the standard has it (JSON Schema 2020-12 validation §7.2.3).
 
-Cost: a format's automaton is built once, on first use, and has fewer than 2,000 states.
+Cost: fewer than 2,000 states each. Building one takes up to half a second, so they are kept ready in ``formats.npz``
+(`python -m stcon.grammar.json_schema.formats` writes it; a test compares it with what the patterns give).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stcon.automata.compile import compile_pattern
 from stcon.automata.dfa import CharDfa
@@ -26,17 +33,31 @@ from stcon.grammar.json_schema.format_grammars.language import Format
 
 __all__ = ["FORMATS", "Format", "format_dfa", "format_universe"]
 
+_PARTS = ("starts", "classes", "delta", "labels", "start")
+
 FORMATS: dict[str, Format] = {
     entry.name: entry for entry in (*times.FORMATS, *hosts.FORMATS, *uris.FORMATS, *regexes.FORMATS)
 }
 
 
+_TABLES = Path(__file__).with_name("formats.npz")
+
+
 @lru_cache(maxsize=64)
 def format_dfa(name: str) -> CharDfa | None:
     """The strings of a format, or a sound subset of them (`Format.exact`); None for an unknown format."""
+    return _load(f"{name}/dfa") if name in FORMATS else None
+
+
+@lru_cache(maxsize=64)
+def format_universe(name: str) -> CharDfa | None:
+    """The strings whose verdict by `format_dfa` is the source's; None if all are, or for an unknown format."""
     entry = FORMATS.get(name)
-    if entry is None:
-        return None
+    return None if entry is None or entry.outer is None else _load(f"{name}/universe")
+
+
+def build_format(entry: Format) -> CharDfa:
+    """The automaton of a format, from its patterns."""
     dfa = compile_pattern(entry.pattern)
     for pattern in entry.within:
         dfa = intersection(dfa, compile_pattern(pattern))
@@ -45,11 +66,32 @@ def format_dfa(name: str) -> CharDfa | None:
     return dfa
 
 
-@lru_cache(maxsize=64)
-def format_universe(name: str) -> CharDfa | None:
-    """The strings whose verdict by `format_dfa` is the source's; None if all are, or for an unknown format."""
-    entry = FORMATS.get(name)
-    dfa = format_dfa(name)
-    if entry is None or dfa is None or entry.outer is None:
-        return None
-    return union(dfa, complement(compile_pattern(entry.outer)))
+def build_universe(entry: Format) -> CharDfa | None:
+    """The automaton of a format's universe, from its patterns; None where it is all strings."""
+    return None if entry.outer is None else union(build_format(entry), complement(compile_pattern(entry.outer)))
+
+
+@lru_cache(maxsize=1)
+def _tables() -> Mapping[str, NDArray[np.int32]]:
+    tables: Mapping[str, NDArray[np.int32]] = np.load(_TABLES)
+    return tables
+
+
+def _load(key: str) -> CharDfa:
+    starts, classes, delta, labels, start = (_tables()[f"{key}/{part}"] for part in _PARTS)
+    return CharDfa(starts, classes, delta.astype(np.int32), labels, int(start))
+
+
+def write_tables() -> None:
+    """Build every format and write ``formats.npz``."""
+    tables: dict[str, Any] = {}
+    for entry in FORMATS.values():
+        for key, dfa in ((f"{entry.name}/dfa", build_format(entry)), (f"{entry.name}/universe", build_universe(entry))):
+            if dfa is not None:
+                parts = (dfa.starts, dfa.classes, dfa.delta.astype(np.int16), dfa.labels, np.int32(dfa.start))
+                tables.update({f"{key}/{part}": value for part, value in zip(_PARTS, parts, strict=True)})
+    np.savez_compressed(_TABLES, **tables)
+
+
+if __name__ == "__main__":
+    write_tables()

@@ -29,6 +29,7 @@ MAX_DIVISOR_DIGITS = 60
 _COUNTED_CLASS = re.compile(r"\^(\[(?:[^\[\]\\]|\\[^bBcux])+\]|\\[dDwWsS])\{(\d{1,7})(,?)(\d{0,7})\}\$")
 
 _NUMERIC = {"integer": "number"}
+_ONE_TYPE: dict[str, tuple[JsonType, ...]] = {**{kind: (kind,) for kind in TYPES}, "integer": ("number",)}
 
 
 class Expander:
@@ -86,6 +87,8 @@ class Expander:
         contents = node.contents
         if node.dialect.ref_hides_siblings and "$ref" in contents:
             return self._ref(node, contents["$ref"], kind, "$ref")
+        if kind not in self.kinds(node):
+            return self.formulas.false
         parts = []
         for keyword, value in contents.items():
             entry = KEYWORDS.get(keyword)
@@ -97,6 +100,13 @@ class Expander:
                         error.at(f"{node.pointer}/{keyword}", keyword)
                     raise
         return self.formulas.and_(parts)
+
+    def kinds(self, node: SchemaNode) -> tuple[JsonType, ...]:
+        """The types that the schema's own ``type`` leaves; all without one, or where `_type` has to refuse it."""
+        name = node.contents.get("type") if isinstance(node.contents, dict) else None
+        if not isinstance(name, str) or (node.dialect.ref_hides_siblings and "$ref" in node.contents):
+            return TYPES
+        return _ONE_TYPE.get(name, TYPES)
 
     # ------------------------------------------------------------------------------------------ references, booleans
 

@@ -181,7 +181,7 @@ class ObjectBuilder:
         vector, language = self._others(tuple(group.names for group, _ in classes), names.declared)
         if isinstance(language, Words):
             entries.update({text: classes[label][1] for text, label in language.texts})
-            return self._listed(tuple(sorted(entries.items()))) if entries else None
+            return self.builder.trie(tuple(sorted(entries.items())), mark=BEGIN) if entries else None
         for name in names.declared:
             text = spell(name)
             if text is not None:
@@ -189,12 +189,6 @@ class ObjectBuilder:
         symbol = self.machine.return_symbol([target for _, target in classes])
         others = self.builder.string(vector, counter=False)
         return self._name(tuple(sorted(entries.items())), 0, others, symbol, mark=BEGIN)
-
-    def _listed(self, entries: Entries) -> int:
-        """The state after the opening quote of one of finitely many names, some of them not declared."""
-        root = self.builder.trie(entries)
-        self.machine.marks[root] = BEGIN
-        return root
 
     def _others(self, vector: Vector, declared: tuple[str, ...]) -> tuple[Vector, Strings]:
         """The automaton for undeclared names.

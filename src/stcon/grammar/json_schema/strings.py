@@ -300,13 +300,26 @@ def _bounded_block(shape: tuple[Any, ...], low: int, high: int | None, escapes: 
         low = 0
     if (high is not None and high < low) or not (characters.labels >= 0).any():
         return None
-    dfa = encode_json_string(characters, escapes=escapes)
-    if dfa.num_states == 0 or not (dfa.labels >= 0).any():
+    encoded = _encoded(shape, escapes) if characters is _characters(shape) else _encode(characters, escapes)
+    if encoded is None:
         return None
-    infinite = _infinite(dfa)
+    dfa, infinite = encoded
     if low == 0 and high is None:
         return Block(dfa, None, None, None, infinite)
     return _with_counter(dfa, low, high, infinite)
+
+
+@lru_cache(maxsize=4096)
+def _encoded(shape: tuple[Any, ...], escapes: Escapes) -> tuple[ByteDfa, NDArray[np.bool_]] | None:
+    return _encode(_characters(shape), escapes)
+
+
+def _encode(characters: CharDfa, escapes: Escapes) -> tuple[ByteDfa, NDArray[np.bool_]] | None:
+    """The byte automaton and where it is infinite; None if no string can be spelled."""
+    dfa = encode_json_string(characters, escapes=escapes)
+    if dfa.num_states == 0 or not (dfa.labels >= 0).any():
+        return None
+    return dfa, _infinite(dfa)
 
 
 def _both(labels: tuple[int, ...]) -> int:
