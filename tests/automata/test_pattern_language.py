@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from stcon.automata import accepts, compile_pattern
 
 quick = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=5_000, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=2_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def check(pattern: str, text_list: list[str]) -> None:
