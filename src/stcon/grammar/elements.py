@@ -49,6 +49,10 @@ class Elements:
     def __contains__(self, value: Hashable) -> bool:
         return any(value in run.values for run in self._runs)
 
+    def values(self) -> frozenset[Hashable]:
+        """The values of all. Cost: O(n)."""
+        return frozenset().union(*(run.values for run in self._runs))
+
     def added(self, value: Hashable, key: bytes) -> Elements:
         """With one more element. Runs are merged as they reach equal lengths, so there are O(log n)."""
         runs = list(self._runs)
@@ -79,8 +83,8 @@ def key_of(text: bytes) -> bytes:
     """The key of an element whose text, or its beginning, is `text`.
 
     A string's is ``"`` and its characters in UTF-8, however escaped; a number's is ``#`` and its digits without zeros
-    at either end; any other's is its text without whitespace. If a longer text can be equal to an element, then the key of its beginning
-    is a prefix of that element's key, except that containers may be equal and spelled otherwise.
+    at either end; any other's is its text without whitespace. If a longer text can be equal to an element, then the
+    key of its beginning is a prefix of that element's key, except that containers may be equal and spelled otherwise.
     """
     if text[:1] == b'"':
         return b'"' + _unescaped(text[1:-1] if _is_closed(text) else text[1:])

@@ -32,10 +32,18 @@ class Grammar:
         return end is not None and self.machine.accepts(end) and repeats_nothing(self.machine, data)
 
     def shortest(self) -> str:
-        """A shortest text of the language. Builds the whole machine; raises `TooLarge` past its state budget."""
+        """A shortest text of the language; where it takes long to make items or names differ, a short one.
+
+        Builds the whole machine; raises `TooLarge` past its state budget or that of the search.
+        """
         from stcon.grammar.analysis import shortest
 
-        return shortest(self.machine).decode()
+        text = shortest(self.machine)
+        if not repeats_nothing(self.machine, text):
+            from stcon.grammar.distinct import short_distinct
+
+            text = short_distinct(self.machine)
+        return text.decode()
 
     @property
     def num_states(self) -> int:

@@ -7,11 +7,11 @@
 collection, that differs from all earlier elements. It is asked between elements, and while the text of one can still
 become equal to an earlier one (`at_risk`); in containers, as long as their text is the beginning of an earlier one's.
 
-**What is guaranteed.** The answer "dead" is exact. "Alive" is too where at most `SEARCH_STEPS` bytes have to be tried,
-one name or `ITEMS_AHEAD` items past the present one ahead. Otherwise decoding may come to a place where nothing may
-follow, and stops there with `DecodingError`: where ``minItems`` exceeds the number of values left by more than that,
-where containers have run out that are spelled otherwise than earlier ones, or where the search was cut. Text that breaks
-a history constraint is never admitted.
+**What is guaranteed.** Text that breaks a history constraint is never admitted. The answer "dead" is exact. "Alive" is
+too where at most `SEARCH_STEPS` bytes have to be tried, looking one name, or `ITEMS_AHEAD` items past the present one,
+ahead. Otherwise decoding may come to a place where nothing may follow, and stops there with `DecodingError`: where
+``minItems`` exceeds the number of values left by more than that, where containers have run out that are spelled
+otherwise than earlier ones (``[1.0]`` after ``[1]``), or where the search was cut.
 
 **Cost.** In strings that can always go on (`_Strings`) and where the collection may close: a look-up. Else a search
 of two or three steps as a rule, each some 10 µs.
@@ -228,7 +228,7 @@ class _Search:
         """What one more byte can reach, what closes first. Optional whitespace is left out: it decides nothing."""
         machine = self.machine
         in_gap = not history.quoted and machine.step(config, 0x0A) is not None
-        for byte in _candidates(machine, config):
+        for byte in candidates(machine, config):
             if in_gap and byte in b" \n\r\t":
                 continue
             self.steps += 1
@@ -256,7 +256,7 @@ class _Search:
         return _Way.SUITS if scope.named or scope.elements is not self.scope.elements else _Way.SUITS_ALL
 
 
-def _candidates(machine: Machine, config: Configuration) -> list[int]:
+def candidates(machine: Machine, config: Configuration) -> list[int]:
     """The bytes for which some state that would read the next one has an edge, in `_ORDER`."""
     live = np.zeros(256, np.bool_)
     state, stack = config.state, list(config.stack)
