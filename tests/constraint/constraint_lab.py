@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
 import numpy as np
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from stcon.automata.dfa import ByteDfa
 from stcon.constraint.forced import Plan, Planner
@@ -148,6 +148,8 @@ LANGUAGES: dict[str, object] = {
     "accented": ["élan ", ("alt", "étoile", "éclair", "è", "中文", "中国")],
     "blank": ["a\n\n  ", ("alt", "\nb", "b", " b", "\n\n", "")],
     "blanks": [("alt", "a", "1"), ("star", ("alt", "\n", " \n", "\n\n  ", "   ")), "b:  ", ("alt", "c", " c", "\n")],
+    "tool": [("alt", "", "ok "), "<tool_call>", '{"a":', ("alt", "<think>", "<thin", "1"), "}</tool_call>"],
+    "angle": ["a<", ("alt", "tool_call>", "tool", "b"), "</", ("alt", "tool_call>", "x>")],
     "whole": '{"kind":"event","when":"2024-01-31T10:00:00Z"}\n',
     "tree": [
         '{"name":',
@@ -175,6 +177,8 @@ SPLITS = {
     ),
     "qwen": lambda: _split(QWEN),
     "cl100k": lambda: _split(CL100K),
+    "unsplit": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    "sentencepiece": lambda: pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
 }
 
 
@@ -189,7 +193,16 @@ def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
 
 @cache
 def vocabulary(split: str, size: int = 420) -> Vocabulary:
-    """A byte-level BPE trained on texts of the languages above, `size` tokens, one of them the end token."""
+    """A BPE trained on texts of the languages above, about `size` tokens, one of them the end token.
+
+    It has added tokens that are text, and all but one of the tokenizers work on bytes.
+    """
+    tokenizer = _characters(size) if split == "sentencepiece" else _bytes(split, size)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("<tool_call>", "</tool_call>", "<think>")])
+    return Vocabulary.from_tokenizer(tokenizer, end_ids=[tokenizer.token_to_id("<|end|>")])
+
+
+def _bytes(split: str, size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = SPLITS[split]()
     tokenizer.decoder = decoders.ByteLevel()
@@ -200,7 +213,23 @@ def vocabulary(split: str, size: int = 420) -> Vocabulary:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_corpus(), trainer)
-    return Vocabulary.from_tokenizer(tokenizer, end_ids=[tokenizer.token_to_id("<|end|>")])
+    return tokenizer
+
+
+def _characters(size: int) -> Tokenizer:
+    """Sentencepiece's layout, as in Llama 2: pieces of characters, bytes as a fallback, no pre-tokenizer."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=True)
+    pieces = ["<unk>", "<|end|>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    # no single characters beyond ASCII: the rest is spelled by bytes
+    trainer = trainers.BpeTrainer(vocab_size=size + 300, special_tokens=pieces, limit_alphabet=90, show_progress=False)
+    tokenizer.train_from_iterator(_corpus(), trainer)
+    built = Tokenizer(tokenizer.model)
+    built.pre_tokenizer = SPLITS["sentencepiece"]()
+    decoder = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    built.decoder = decoders.Sequence(decoder)
+    built.add_special_tokens([AddedToken(text, normalized=False) for text in pieces[:2]])
+    return built
 
 
 @cache

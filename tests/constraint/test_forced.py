@@ -26,7 +26,7 @@ from stcon.constraint.forced import MAX_PENDING, TRIM_PENDING, Plan, Tail
 from stcon.constraint.matcher import Matcher
 from stcon.constraint.segments import segmenter_for
 from stcon.errors import DecodingError, InvalidOption
-from stcon.grammar.machine import Configuration
+from stcon.grammar.machine import Configuration, Machine
 from stcon.vocab import Vocabulary
 
 names = st.sampled_from(sorted(LANGUAGES))
@@ -304,6 +304,21 @@ def test_plan_endless_block_is_cut() -> None:
     assert built.run(built.initial(), vocab.decode(output.tokens)) is not None
 
 
+@pytest.mark.parametrize("text", ["a" * 100_000, "the " * 40_000, " " * 100_000, "中" * 30_000])
+def test_plan_long_forced_text_needs_one_plan(text: str) -> None:
+    """A hundred thousand forced bytes, in one block or in many, are committed at once."""
+    vocab = vocabulary("gpt2")
+    machine_of_text = Machine()
+    data = text.encode()
+    states = [machine_of_text.new_state() for _ in data]
+    states.append(machine_of_text.new_state(label=0, final=True))
+    for state, byte in enumerate(data):
+        machine_of_text.set_edges(state, {byte: states[state + 1]})
+    plan = planner_for(machine_of_text, vocab).start()
+    assert plan.is_done
+    assert plan.tokens == vocab.encode(text)
+
+
 def test_plan_refuses_what_is_not_admissible() -> None:
     """A token that may not come, one without bytes, and an unknown policy are refused with one line."""
     built, vocab = language("person"), vocabulary("gpt2")
@@ -312,6 +327,9 @@ def test_plan_refuses_what_is_not_admissible() -> None:
         planner.step(planner.start(), vocab.encode("}")[0])
     with pytest.raises(InvalidOption, match="not admissible"):
         planner.step(planner.start(), vocab.end_ids[0])
+    for token in (-1, vocab.size):
+        with pytest.raises(InvalidOption, match="not admissible"):
+            planner.step(planner.start(), token)
     with pytest.raises(InvalidOption, match="policy is one of"):
         planner_for(built, vocab, policy="best")
 

@@ -1,0 +1,1 @@
+"""Control of one output: which token may come next (`matcher`), and which ones need no model (`forced`)."""

@@ -55,7 +55,7 @@ UNKNOWN_TOKEN = -1
 
 MAX_PENDING = 4_096
 TRIM_PENDING = 256
-MAX_FORCED = 65_536
+MAX_FORCED = 1 << 20
 
 
 class Kernel(MarkedKernel, Protocol):
@@ -106,7 +106,8 @@ class Plan:
         config: int32[67], the configuration after `tokens`.
         history: the history after `tokens`.
         cover: the fewest bytes that the next sampled token may have (0: any); already applied to `mask`.
-        mask: int32[W], the admissible tokens; at least two, unless `is_done` or the policy is ``"none"``.
+        mask: int32[W], the admissible tokens; at least two, unless `is_done`, the policy is ``"none"``, or more than
+            `MAX_FORCED` bytes are forced at once.
         tail: the end of the text so far, for the next plan.
         is_done: the text is complete and nothing can follow; ask the model no more.
     """
@@ -235,7 +236,8 @@ class _Draft:
         self.cover = 0
         self.is_done = False
         if last is not None:
-            data = planner.vocabulary.token_bytes(last)
+            known = 0 <= last < planner.vocabulary.size
+            data = planner.vocabulary.token_bytes(last) if known else None
             after = None if data is None else planner.histories.advance(config, history, data)
             if data is None or after is None:
                 raise InvalidOption(f"token {last} is not admissible here")

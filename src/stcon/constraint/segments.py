@@ -35,6 +35,7 @@ Int32 = NDArray[np.int32]
 Bool = NDArray[np.bool_]
 
 MAX_CROSSING = 5_000
+MAX_TRIED_BYTES = 200_000
 MAX_REMEMBERED = 4_096
 
 # characters that stand for all that are not ASCII, where pre-tokenizers might tell them apart
@@ -106,7 +107,7 @@ class Segmenter:
         ``:-``, and the cover is 1, not the paper's 2.)
 
         Nothing is claimed for a block that ends in whitespace or that some next character would cut inside, and where
-        more than `MAX_CROSSING` tokens could cross.
+        more than `MAX_CROSSING` tokens could cross, or `MAX_TRIED_BYTES` would have to be split.
 
         Args:
             block: not empty; it begins where a block certainly begins.
@@ -127,7 +128,9 @@ class Segmenter:
             return NOTHING
         data = block.encode()
         crossing = self._crossing(data, live)
-        if crossing is None or not self._stays_whole(block, live, crossing):
+        if crossing is None or len(crossing) * len(data) > MAX_TRIED_BYTES:
+            return NOTHING
+        if not self._stays_whole(block, live, crossing):
             return NOTHING
         first = self._begun_inside("", block)
         if first is None:
