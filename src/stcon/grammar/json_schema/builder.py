@@ -227,7 +227,7 @@ class MachineBuilder:
     def _number(self, vector: Vector) -> Edges:
         edges = self._number_edges.get(vector)
         if edges is None:
-            dfa = numbers.number_language(vector)
+            dfa = numbers.number_language(self.formulas, vector, self.expander.spellings)
             assert dfa is not None, "a satisfiable number formula without numbers"
             base = self.machine.add_dfa(dfa)
             row = dfa.delta[dfa.start, dfa.byte_class]

@@ -39,12 +39,16 @@ class Expander:
         formulas: the table the results live in.
         schemas: the compilation's schemas.
         assert_formats: the names of formats that are enforced; others are annotations.
+
+    Attributes:
+        spellings: how the schemas expanded so far write the numbers they enumerate.
     """
 
     def __init__(self, formulas: Formulas, schemas: Schemas, assert_formats: frozenset[str]) -> None:
         self.formulas = formulas
         self.schemas = schemas
         self.assert_formats = assert_formats
+        self.spellings: dict[Decimal, set[str]] = {}
         self._done: dict[tuple[SchemaNode, JsonType], Formula | None] = {}
 
     def schema(self, node: SchemaNode) -> Formula:
@@ -172,6 +176,8 @@ class Expander:
                 true = f.atom(("true",))
                 return f.or_(true if value else f.not_(true) for value in values)
             case "number":
+                for value in values:
+                    self.spellings.setdefault(number(value), set()).add(str(value))
                 return f.atom(("numbers", frozenset(number(value) for value in values)))
             case "string":
                 return f.atom(("strings", frozenset(values)))

@@ -1,22 +1,25 @@
 """Number machines: from a vector of number formulas to a labelled byte automaton over JSON number text.
 
 Values are decided exactly, in decimal. What may be *spelled* is narrower than JSON's grammar, so that one value has few
-spellings and a model cannot run on: a fraction has no trailing zeros, except a single one after the point (``1.0``);
-an exponent follows one digit before the point, as printing a float gives; where a value has to be an integer or a
-multiple there is no exponent (docs/departures.md).
+spellings and a model cannot run on: an enumerated value is spelled as the schema's author did, or in plain digits; else
+a fraction has no trailing zeros, except a single one after the point (``1.0``), and an exponent follows one digit before
+the point, as printing a float gives; where a value has to be an integer or a multiple there is no exponent
+(docs/departures.md).
 
 Source: RFC 8259 section 6; JSON Schema validation 6.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from stcon.automata import ByteDfa, CharDfa, compile_pattern, encode_utf8, product
+from stcon.automata import ByteDfa, CharDfa, compile_pattern, encode_utf8, literals, product
 from stcon.automata import decimal as decimals
-from stcon.grammar.json_schema.formula import Formula
+from stcon.grammar.json_schema.formula import Formula, Formulas
+from stcon.grammar.json_schema.instances import number_truth
 from stcon.grammar.json_schema.strings import MAX_PRODUCT_STATES, _atoms, _evaluate, _shape
 
 _INTEGER = r"-?(0|[1-9][0-9]*)"
@@ -24,20 +27,48 @@ _PLAIN = _INTEGER + r"(\.(0|[0-9]*[1-9]))?"
 _SCIENTIFIC = _PLAIN + r"|-?[1-9](\.(0|[0-9]*[1-9]))?[eE][+\-]?[0-9]{1,3}"
 
 
-def number_language(vector: tuple[Formula, ...]) -> ByteDfa | None:
+def number_language(
+    formulas: Formulas, vector: tuple[Formula, ...], authored: Mapping[Decimal, Iterable[str]]
+) -> ByteDfa | None:
     """The number texts of each label, or None if there are none. Cached by the atoms' values.
+
+    Args:
+        vector: number formulas, at most one true of any number.
+        authored: how the schema spells the values it enumerates.
 
     Raises:
         TooLarge: the product of the atoms passes its budget.
     """
+    listed = {atom for formula in vector for atom in formula.atoms if atom.atom[0] == "numbers"}
+    none = dict.fromkeys(listed, formulas.false)
+    if listed and all(formulas.replace(formula, none) is formulas.false for formula in vector):
+        return _listed(formulas, vector, {value for atom in listed for value in atom.atom[1]}, authored)
     return _language(tuple(_shape(formula) for formula in vector))
 
 
-def satisfiable(formula: Formula) -> bool:
+def _listed(
+    formulas: Formulas, vector: tuple[Formula, ...], values: set[Decimal], authored: Mapping[Decimal, Iterable[str]]
+) -> ByteDfa | None:
+    """Finitely many values, each in few spellings."""
+    texts: dict[str, int] = {}
+    for value in sorted(values):
+        for label, formula in enumerate(vector):
+            if formulas.evaluate(formula, lambda atom, value=value: number_truth(atom.atom, value)):
+                texts.update(dict.fromkeys({*authored.get(value, ()), _plain(value)}, label))
+    return encode_utf8(literals(texts)) if texts else None
+
+
+def _plain(value: Decimal) -> str:
+    """Digits without exponent, or with one where that would take more than 40 characters."""
+    plain = format(value, "f")
+    return plain if len(plain) <= 40 else format(value, "E").replace("E+", "e+").replace("E-", "e-")
+
+
+def satisfiable(formulas: Formulas, formula: Formula) -> bool:
     """Whether some number satisfies `formula`."""
-    if formula.kind == "atom" and formula.atom[0] != "numbers":
+    if formula.kind == "atom" and (formula.atom[0] != "numbers" or formula.atom[1]):
         return True
-    return formula.kind == "true" or number_language((formula,)) is not None
+    return formula.kind == "true" or number_language(formulas, (formula,), {}) is not None
 
 
 @lru_cache(maxsize=4096)

@@ -148,7 +148,7 @@ class Satisfiability:
             case "boolean":
                 return True  # an atom or its negation: true or false satisfies it
             case "number":
-                return numbers.satisfiable(formula)
+                return numbers.satisfiable(self.formulas, formula)
             case "string":
                 return self.strings.satisfiable(formula)
             case "array":
