@@ -307,6 +307,29 @@ def test_explain_json_agrees_with_the_machine(run: Run, schema_file: str, tmp_pa
     assert ',"age":' in facts["forced_chains"]
 
 
+def test_explain_says_when_a_history_is_kept(run: Run, tmp_path: Path) -> None:
+    """An array of distinct items needs memory beside the machine, and the table says so; a plain one does not."""
+    for unique in (True, False):
+        path = tmp_path / "schema.json"
+        path.write_text(json.dumps({"type": "array", "items": {"type": "integer"}, "uniqueItems": unique}))
+        result = run("explain", "--schema", str(path))
+        assert result.exit_code == 0, result.output
+        assert ("history" in result.stdout) is unique
+
+
+def test_explain_past_the_state_budget_describes_what_is_built(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine too large to build whole is described as far as it is built, and said to be incomplete."""
+
+    def refuse(machine: object) -> None:
+        raise stcon.TooLarge("states", given=200_001, limit=200_000)
+
+    monkeypatch.setattr("stcon.grammar.analysis.sizes", refuse)
+    result = run("explain", "--regex", "ab")
+    assert result.exit_code == 0, result.output
+    assert "so far" in result.stdout
+    assert "shortest" not in result.stdout
+
+
 def test_explain_dot_is_written(run: Run, tmp_path: Path) -> None:
     """--dot writes a Graphviz graph and says where."""
     path = tmp_path / "machine.dot"

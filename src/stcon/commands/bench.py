@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from stcon.bench.extract import MODES, as_json, failures, measure, summarize
+from stcon.commands.bench_masks import masks
 from stcon.commands.inputs import environment, json_option, write_json
+from stcon.commands.progress import Progress
 
 if TYPE_CHECKING:
     from stcon.bench.extract import Run, Summary
@@ -49,7 +51,7 @@ def extract(
 
     chosen = _modes(modes)
     model = load(model_name)
-    with _Progress() as progress:
+    with Progress() as progress:
         runs = measure(
             model, modes=chosen, rounds=rounds, max_tokens=max_tokens, whitespace=whitespace, progress=progress
         )
@@ -105,17 +107,4 @@ def _facts_total(runs: Sequence[Run]) -> int:
     return sum(len(load(name).gold) for name in {run.workload for run in runs})
 
 
-class _Progress:
-    """One status line on stderr, rewritten in place on a terminal and silent elsewhere."""
-
-    def __enter__(self) -> _Progress:
-        self._shown = sys.stderr.isatty()
-        return self
-
-    def __call__(self, line: str) -> None:
-        if self._shown:
-            click.echo(f"\r\x1b[K{line}", err=True, nl=False)
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+bench.add_command(masks)

@@ -72,6 +72,7 @@ def describe(grammar: Grammar, source: str, vocabulary: Vocabulary | None) -> di
         "constraint": source,
         "complete": complete,
         **{key: value for key, value in size._asdict().items() if key != "nbytes"},
+        "remembers_elements": bool(machine.marks),
         "machine_nbytes": size.nbytes,
         "vocabulary_size": tokens,
         "token_table_nbytes": size.token_table_nbytes(tokens),
@@ -152,6 +153,8 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("machine", _bytes(machine)),
         ("token table", f"{_bytes(table)}: 3·Q·V for V = {size:,}; {table / machine:,.0f} times the machine"),
     ]
+    if facts["remembers_elements"]:
+        rows.append(("history", "remembers items or names, so that none repeats"))
     if facts["packed_vocabulary_nbytes"] is not None:
         rows.append(("vocabulary", f"{_bytes(facts['packed_vocabulary_nbytes'])}, shared by all grammars"))
     if facts["shortest"] is not None:
