@@ -5,9 +5,9 @@
 1. follows the only live byte while the configuration is forced (the forced text w);
 2. takes the pending text, which ends with y and begins where blocks are certain, with w behind it, cut to whole
    characters, and finds how much of it is certain to be split the same way whatever follows (Theorem 20);
-3. commits the tokenizer's own tokens of the certain part, and those of the block after it that every way to go on
-   agrees on. If the tokens already there do not begin that split, y is
-   encoded again together with w (**healing**), which is possible because y was not fed to the model yet;
+3. commits the tokenizer's own tokens of the certain part, and those of the block after it on which every way to go on
+   agrees. If the tokens already there do not begin that split, y is encoded again together with w (**healing**), which
+   is possible because y was not fed to the model yet;
 4. computes the cover of what is held back (how long the next token of the canonical split must be at least) and the
    mask of the configuration it has reached;
 5. if that leaves one single token, commits it too and starts again from 1.
