@@ -1,9 +1,9 @@
 """Number machines: from a vector of number formulas to a labelled byte automaton over JSON number text.
 
 Values are decided exactly, in decimal. What may be *spelled* is narrower than JSON's grammar, so that one value has few
-spellings and a model cannot run on: an enumerated value is spelled as the schema's author did, or in plain digits; else
-a fraction has no trailing zeros, except a single one after the point (``1.0``), and an exponent follows one digit before
-the point, as printing a float gives; where a value has to be an integer or a multiple there is no exponent
+spellings and a model cannot run on: an enumerated value is spelled as the schema's author did, or in plain digits; a
+fraction has no trailing zeros, except a single one after the point (``1.0``); an exponent follows one digit before the
+point, as printing a float gives; where a value has to be an integer or a multiple there is no exponent
 (docs/departures.md).
 
 Source: RFC 8259 section 6; JSON Schema validation 6.2.
