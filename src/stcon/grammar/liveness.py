@@ -36,8 +36,9 @@ MAX_STRING_STATES = 400
 
 _QUOTE, _BACKSLASH = b'"\\'
 
-# bytes in the order in which a search tries them: what closes first, then what is short
-_FIRST = b'"]},:0123456789.eabcdfghijklmnopqrstuvwxyz-'
+# bytes in the order in which a search tries them: what closes first, then what is short; zeros late, as after a point
+# they may go on for ever without making a new number
+_FIRST = b'"]},:123456789.eabcdfghijklmnopqrstuvwxyz0-'
 _ORDER = np.array([*_FIRST, *sorted(set(range(256)) - set(_FIRST), key=lambda byte: (byte <= 32, byte))])
 
 
