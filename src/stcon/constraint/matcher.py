@@ -118,6 +118,11 @@ class Matcher:
         """int32[67]: a copy of the configuration, packed as `Configuration.pack` does."""
         return self._config.copy()
 
+    @property
+    def history(self) -> History:
+        """What is remembered of open collections."""
+        return self._history
+
     # ------------------------------------------------------------------------------------------------- next
 
     def bitmask(self, out: Int32 | None = None, *, min_bytes: int = 0) -> Int32:
