@@ -263,6 +263,18 @@ def test_forced_chain_crosses_calls_and_returns() -> None:
     assert kernel.forced(words, 100) == b""
 
 
+def test_forced_chain_stops_at_a_class_of_two_bytes() -> None:
+    """One live class is a choice if it has two bytes."""
+    machine = Machine()
+    start, middle, end = machine.new_state(), machine.new_state(), machine.new_state(label=0, final=True)
+    row = np.full(256, DEAD, np.int32)
+    row[[ord("a"), ord("b")]] = end
+    machine.set_row(middle, row)
+    machine.set_edges(start, {ord("z"): middle})
+    kernel = CpuKernel(machine, cases.vocabulary(31, seed=0))
+    assert kernel.forced(machine.initial().pack(), 9) == b"z" == reference.forced(machine, machine.initial(), 9)
+
+
 # ------------------------------------------------------------------------------------------------- rows built on demand
 
 

@@ -31,8 +31,14 @@ def machines(draw: st.DrawFn) -> Machine:
     pushes = st.lists(st.integers(0, len(symbols) - 1), max_size=3)
     rows: list[dict[int, tuple[int, list[int]]]] = []
 
+    by_byte = draw(st.booleans())  # else bytes with equal edges share a class
+
     def build(number: int) -> None:
-        machine.set_edges(number, {byte: machine.action(to, pushed) for byte, (to, pushed) in rows[number].items()})
+        edges = {byte: machine.action(to, pushed) for byte, (to, pushed) in rows[number].items()}
+        if by_byte:
+            machine.set_edges(number, edges)
+        else:
+            machine.set_row(number, np.array([edges.get(byte, DEAD) for byte in range(256)], np.int32))
 
     machine = Machine(row_builder=build)
     for _ in range(num_states):

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon.errors import TooLarge, Unsatisfiable
-from stcon.grammar.machine import DEAD, Configuration, Machine
+from stcon.grammar.machine import DEAD, RESET, STACK_CAP, UNBOUNDED, Configuration, Machine
 
 MAX_TEXT_BYTES = 1 << 20
 MAX_CONFIGURATIONS = 100_000
 
+_NO_EDGE = np.iinfo(np.int64).min
 _READABLE = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
@@ -73,6 +74,7 @@ class Completions:
         self._waiting: dict[_Point, list[tuple[_Point, int, int]]] = {}  # → (caller's point, ending, bytes so far)
         self._heap: list[tuple[int, int, _Point, int, _How | None]] = []
         self._ticket = itertools.count()
+        self._needed: dict[tuple[int, tuple[int, ...]], int | None] = {}
         self._collect()
         self._settle_all()
 
@@ -93,6 +95,12 @@ class Completions:
 
         Cost: O(stack · endings).
         """
+        key = (config.state, config.stack)
+        if key not in self._needed:
+            self._needed[key] = self._sum_over_stack(config)
+        return self._needed[key]
+
+    def _sum_over_stack(self, config: Configuration) -> int | None:
         costs = self.endings(config.state)
         for symbol in reversed(config.stack):
             below: dict[int, int] = {}
@@ -219,6 +227,7 @@ def shortest(machine: Machine, *, max_configurations: int = MAX_CONFIGURATIONS) 
 def _search(completions: Completions, limit: int) -> bytes:
     """A* over configurations: exact under bounds, because what is left is never overestimated."""
     machine = completions.machine
+    matters = _where_counter_matters(completions)
     start = machine.initial()
     ticket = itertools.count()
     heap = [(completions.needed(start) or 0, next(ticket), 0, start)]
@@ -235,6 +244,8 @@ def _search(completions: Completions, limit: int) -> bytes:
         if len(done) > limit:
             raise TooLarge("configurations searched for a shortest text", given=len(done), limit=limit)
         for byte, after in _steps(completions, config):
+            if not matters[after.state]:
+                after = after._replace(counter=0)  # noqa: PLW2901 (the same from here on, whatever was counted)
             needed = completions.needed(after)
             if needed is not None and so_far + 1 < length.get(after, so_far + 2):
                 length[after] = so_far + 1
@@ -243,24 +254,47 @@ def _search(completions: Completions, limit: int) -> bytes:
     raise Unsatisfiable("no text is accepted within the stack cap and the length bounds")
 
 
+def _where_counter_matters(completions: Completions) -> list[bool]:
+    """[Q] False where the counter is reset before anything tests it, on every way on."""
+    machine = completions.machine
+    matters = [False] * machine.num_states
+    returns = {target for symbol in range(machine.num_symbols) for target in machine.resume_targets(symbol)} - {DEAD}
+    before: dict[int, list[int]] = {}
+    accepting = [state for state in range(machine.num_states) if machine.label(state) >= 0]
+    for state in range(machine.num_states):
+        for move in completions.moves(state):
+            before.setdefault(move.target, []).append(state)
+    for target in returns:
+        before.setdefault(target, []).extend(accepting)
+    entered = [s for s in range(machine.num_states) if machine.bounds(s)[1:] != (0, UNBOUNDED)]
+    while entered:  # a state whose entry looks at the counter, or hands it on to one that does
+        state = entered.pop()
+        if machine.bounds(state)[0] == RESET:
+            continue
+        for previous in before.get(state, ()):
+            if not matters[previous]:
+                matters[previous] = True
+                entered.append(previous)
+    return matters
+
+
 def _steps(completions: Completions, config: Configuration) -> Iterator[tuple[int, Configuration]]:
     """Every configuration one byte after `config`, each with one byte that leads there."""
     machine = completions.machine
     classes, representatives = completions._preference
     state, stack = config.state, list(config.stack)
-    edges, origin = np.full(len(classes), DEAD), np.zeros(len(classes), np.int64)
+    taken = np.full(len(classes), _NO_EDGE)  # the edge that each class takes, told apart by the state that has it
     for depth in range(len(stack) + 1):
-        row = machine.row(state)[classes]
-        origin[edges == DEAD] = depth
-        edges = np.where(edges == DEAD, row, edges)
+        row = machine.row(state)[classes].astype(np.int64)
+        taken = np.where((taken == _NO_EDGE) & (row != DEAD), row * (STACK_CAP + 1) + depth, taken)
         if machine.label(state) < 0 or not stack:
             break
         state = _resumed(machine, stack.pop(), machine.label(state))
         if state == DEAD:
             break
-    _, first = np.unique(np.stack([edges, origin]), axis=1, return_index=True)
-    for index in first.tolist():
-        after = machine.step(config, int(representatives[index])) if edges[index] != DEAD else None
+    values, first = np.unique(taken, return_index=True)
+    for value, index in zip(values.tolist(), first.tolist(), strict=True):
+        after = machine.step(config, int(representatives[index])) if value != _NO_EDGE else None
         if after is not None:
             yield int(representatives[index]), after
 
