@@ -59,7 +59,10 @@ class LlguidanceEngine:
         self._tokenizer = LLTokenizer(wrapper, n_vocab=vocabulary.size, eos_token=list(vocabulary.end_ids))
 
     def compile(self, case: Case) -> Callable[[], Session]:
-        matcher = self._new(self._tokenizer, self._new.grammar_from_json_schema(case.schema), log_level=0)
+        # off by default, and asked for by texts that spell characters so
+        settings = {"json_allow_general_unicode_escapes": True} if case.escapes == "any" else None
+        grammar = self._new.grammar_from_json_schema(case.schema, defaults=settings)
+        matcher = self._new(self._tokenizer, grammar, log_level=0)
         if matcher.is_error():
             raise by_message(matcher.get_error())
         num_started = 0
