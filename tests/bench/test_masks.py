@@ -239,7 +239,7 @@ def measured_gaps(value: int) -> Any:
 
 
 def test_read_cases_both_forms(tmp_path: Path) -> None:
-    """`tests` are written by json.dumps, not in ASCII; accept and reject are fed as they are; blank lines are not read."""
+    """`tests` are written by json.dumps, not in ASCII; accept and reject are fed as they are; blanks are not read."""
     first = {
         "id": "a",
         "schema": {"b": 1, "a": 2},
