@@ -177,6 +177,20 @@ def test_bitmask_equals_reading_every_token(setting: tuple[int, str, str], steps
         config, history = reached
 
 
+def test_bitmask_of_containers_that_differ_in_whitespace() -> None:
+    """An item that agrees with an earlier one but for whitespace is given up as early as any other."""
+    schema = {**DISTINCT, "items": {"type": "array", "items": {"const": "a"}, "maxItems": 1}}
+    built = compile_json_schema(schema, whitespace="flexible", max_whitespace=2)
+    matcher = Matcher(built, vocabulary())
+    assert matcher.accept_bytes(b'[ [ "a"],\n[')
+    admitted = set(lab.admitted(matcher.bitmask()))
+    reached = read(built.machine, built.machine.initial(), EMPTY, matcher.text)
+    assert reached is not None
+    assert admitted == by_reading(built, *reached)
+    assert vocabulary().encode("\n")[0] in admitted
+    assert vocabulary().encode('\n"')[0] not in admitted
+
+
 @settings(max_examples=40, deadline=None)
 @given(SETTINGS, st.randoms(use_true_random=False))
 def test_accept_equals_observing_bytes(setting: tuple[int, str, str], rng: random.Random) -> None:
