@@ -3,7 +3,7 @@
 `check` is the compile-time test of DESIGN §2; `sizes` and `forced_chains` feed ``stcon explain``; `to_dot` draws.
 `shortest` (from `completion`) gives a shortest accepted text.
 
-All of them build every row first, so they raise what building raises.
+All of them build every row first, so they raise what building raises. Marks (history constraints) are not looked at.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The fixpoint ignores the counter and the stack cap, so it is exact for machines without bounds and a lower bound
 otherwise; `shortest` tries its text on the machine and, where a bound refuses it, searches configurations with the
-fixpoint as the estimate of what is left.
+fixpoint as the estimate of what is left. Marks (history constraints) are not looked at: `Grammar.shortest` does that.
 
 Source: the paper's Proposition 2 (need⁺), with labels: what a caller needs next depends on how its callee ended. The
 fixpoint is Knuth's generalisation of Dijkstra's algorithm (*A generalization of Dijkstra's algorithm*, 1977).
