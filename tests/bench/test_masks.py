@@ -465,7 +465,7 @@ def test_command_prints_and_writes(tmp_path: Path) -> None:
     command = ["bench", "masks", "--data", str(data), "--engines", "stcon", "--tokenizer", "bytes", "--json", str(out)]
     result = CliRunner().invoke(cli, command)
     assert result.exit_code == 0, result.output
-    assert "time between masks" in result.stdout
+    assert "between masks, µs" in result.stdout
     assert max(map(len, result.stdout.partition("\ndata: ")[0].splitlines())) <= 80
     found = json.loads(out.read_text())
     assert found["failures"] == []
@@ -482,7 +482,7 @@ def test_command_shows_no_time_when_stcon_is_wrong(tmp_path: Path) -> None:
     command = ["bench", "masks", "--data", str(data), "--engines", "stcon", "--tokenizer", "bytes", "--json", str(out)]
     result = CliRunner().invoke(cli, command)
     assert result.exit_code == 1
-    assert "time between masks" not in result.stdout
+    assert "between masks, µs" not in result.stdout
     assert "mislabelled: accepts an invalid instance" in result.stderr
     found = json.loads(out.read_text())
     assert found["ratios"] is None

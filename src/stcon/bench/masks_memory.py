@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 _KIB = 1024
@@ -25,7 +27,13 @@ def peak_bytes(pid: int | None = None) -> int | None:
 
 
 def reset_peak() -> None:
-    """Let `peak_bytes` of this process begin anew, where the system can (Linux: proc(5), clear_refs)."""
+    """Give freed memory back, so that using it again counts, and let `peak_bytes` of this process begin anew.
+
+    Both where the system can: glibc's ``malloc_trim``; proc(5), ``clear_refs``.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

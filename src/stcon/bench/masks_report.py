@@ -167,9 +167,9 @@ def print_tables(console: Console, measured: Sequence[Measured], *, timed: bool)
     between = {one.engine: Spread.of(between_masks_us(one.records)) for one in measured}
     first = {one.engine: Spread.of(first_masks_ms(one.records)) for one in measured}
     console.print()
-    console.print(_spread_table("time to first mask, ms", first, 2))
+    console.print(_spread_table("first mask, ms", first, 2))
     console.print()
-    console.print(_spread_table("time between masks, µs", between, 1))
+    console.print(_spread_table("between masks, µs", between, 1))
     if rows := ratios(measured):
         console.print()
         console.print(_ratio_table(rows))
@@ -223,7 +223,7 @@ def _table(first: str, others: Sequence[str]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
+    table.add_column(first, no_wrap=True)
     for title in others:
         table.add_column(title, justify="right")
     return table
