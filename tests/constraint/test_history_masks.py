@@ -89,14 +89,16 @@ TOKENS = [
         "é",
         "true",
     ),
-    *("\\u0061", '\\"', "\\n", "\\u00", "61"),
+    *("\\u0061", '\\"', "\\n", "\\u00", "61", 'n"', '1f"', '1F":', 'u001F"', '\\n"'),
 ]
 
 
 @cache
 def vocabulary() -> Vocabulary:
     """Every byte, and tokens that span ends and beginnings of elements, names and collections. Token 0 ends."""
-    pieces = [bytes((byte,)) for byte in range(256)] + [text.encode() for text in TOKENS] + [b"\xc3"]
+    pieces = (
+        [bytes((byte,)) for byte in range(256)] + [text.encode() for text in TOKENS] + [b"\xc3", b'\xa9"', b'\xa9\\n"']
+    )
     return Vocabulary.from_bytes([None, *pieces], end_ids=[0])
 
 
@@ -189,6 +191,19 @@ def test_bitmask_of_containers_that_differ_in_whitespace() -> None:
     assert admitted == by_reading(built, *reached)
     assert vocabulary().encode("\n")[0] in admitted
     assert vocabulary().encode('\n"')[0] not in admitted
+
+
+@pytest.mark.parametrize(
+    "text", ['{"ab":1,"a\\', '{"a\\n":1,"a', '{"a\\n":1,"a\\', '{"\\u001f":1,"\\u00', '{"\\né":1,"\\n']
+)
+def test_bitmask_inside_escapes_and_characters(text: str) -> None:
+    """Names are compared by what they spell, wherever a token begins."""
+    built = compile_json_schema({"type": "object"}, key_order="any", closed=False)
+    matcher = Matcher(built, vocabulary())
+    assert matcher.accept_bytes(text.encode())
+    reached = read(built.machine, built.machine.initial(), EMPTY, matcher.text)
+    assert reached is not None
+    assert set(lab.admitted(matcher.bitmask())) == by_reading(built, *reached)
 
 
 @settings(max_examples=40, deadline=None)

@@ -22,6 +22,7 @@ _NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
 _SPACES = re.compile(rb'("(?:[^"\\]|\\.)*"?)|[ \t\n\r]+', re.DOTALL)
 _MANTISSA = re.compile(rb"-?([0-9]*)(?:\.([0-9]*))?")
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(_HIGH + _LOW + rb"|\\u[0-9a-fA-F]{4}|\\[^u]", re.DOTALL)
 _WHOLE_CHARACTERS = re.compile(
     rb"(?:[^\\]|\\[^u]|" + _HIGH + _LOW + rb"|(?!" + _HIGH + rb")\\u[0-9a-fA-F]{4})*", re.DOTALL
 )
@@ -87,12 +88,22 @@ def key_of(text: bytes) -> bytes:
     key of its beginning is a prefix of that element's key, except that containers may be equal and spelled otherwise.
     """
     if text[:1] == b'"':
-        return b'"' + _unescaped(text[1:-1] if _is_closed(text) else text[1:])
+        return b'"' + unescaped(text[1:-1] if _is_closed(text) else text[1:])
     if text[:1].isdigit() or text[:1] == b"-":
         mantissa = _MANTISSA.match(text)
         assert mantissa is not None, "every text matches"
         return b"#" + (mantissa[1] + (mantissa[2] or b"")).strip(b"0")
     return text if text.isalpha() else _SPACES.sub(lambda found: found[1] or b"", text)
+
+
+def is_cut(text: bytes) -> bool:
+    """Whether `text`, the beginning of a string, ends inside an escape."""
+    return b"\\" in text and len(_whole_characters(text[1:])) < len(text) - 1
+
+
+def unescaped(body: bytes) -> bytes:
+    """The characters that the inside of a string spells, in UTF-8; an escape cut short at its end is left out."""
+    return _ESCAPE.sub(_character, _whole_characters(body)) if b"\\" in body else body
 
 
 def _is_closed(text: bytes) -> bool:
@@ -101,15 +112,15 @@ def _is_closed(text: bytes) -> bool:
     return len(text) > 1 and text[-1:] == b'"' and (len(body) - len(body.rstrip(b"\\"))) % 2 == 0
 
 
-def _unescaped(body: bytes) -> bytes:
-    """The characters that `body` spells, in UTF-8; if there are escapes, without a last one that is cut short."""
-    if b"\\" not in body:
-        return body
+def _whole_characters(body: bytes) -> bytes:
     whole = _WHOLE_CHARACTERS.match(body)
     assert whole is not None, "every text matches"
-    text = whole[0].decode("utf-8", "ignore")  # what is ignored can only be a character cut short, at the end
-    decoded: str = json.loads(f'"{text}"', strict=False)
-    return decoded.encode("utf-8", "surrogatepass")
+    return whole[0]
+
+
+def _character(escape: re.Match[bytes]) -> bytes:
+    character: str = json.loads(b'"' + escape[0] + b'"')
+    return character.encode("utf-8", "surrogatepass")
 
 
 def _number(text: str) -> Hashable:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from stcon.grammar.elements import NO_ELEMENTS, Elements, key_of, value_of
-from stcon.grammar.machine import BEGIN, END, SCOPE, Configuration, Entry, Machine
+from stcon.grammar.machine import BEGIN, END, SCARCE, SCOPE, Configuration, Entry, Machine
 
 _NAME = re.compile(rb'(?:[^"\\]|\\.)*"', re.DOTALL)
 _COLON = b": \t\n\r"
@@ -49,6 +49,7 @@ class Scope(NamedTuple):
         elements: those that have ended.
         text: the present element's text so far, a name's with its opening quote; None between elements.
         named: a name has ended and its value has not begun.
+        scarce: names may run out here (`SCARCE`), or so it is for items.
     """
 
     depth: int
@@ -56,6 +57,7 @@ class Scope(NamedTuple):
     elements: Elements = NO_ELEMENTS
     text: bytes | None = None
     named: bool = False
+    scarce: bool = False
 
 
 class History(NamedTuple):
@@ -97,15 +99,25 @@ class History(NamedTuple):
             if mark & SCOPE:
                 if top is not None:
                     scopes.pop()
-                scopes.append(Scope(level, names=data[at - 1 : at] == b"{"))
-            if mark & BEGIN and scopes and scopes[-1].depth == level:
-                scopes[-1] = scopes[-1]._replace(text=b'"' if scopes[-1].names else b"", named=False)
+                is_object = data[at - 1 : at] == b"{"
+                scopes.append(Scope(level, names=is_object, scarce=not is_object))
+            if mark & (BEGIN | SCARCE) and scopes and scopes[-1].depth == level:
+                scopes[-1] = _begun(scopes[-1], mark)
         _extend(scopes, data[done:])
         settled = tuple(_settled(scopes, depth))
         return History(settled, _quoted(self.quoted, data[begin:])) if settled else EMPTY
 
 
 EMPTY = History()
+
+
+def _begun(scope: Scope, mark: int) -> Scope:
+    """`scope` at an element's `BEGIN`, or at a state before one that is `SCARCE`."""
+    if not mark & BEGIN:
+        return scope._replace(scarce=True)
+    if not scope.names:
+        return scope._replace(text=b"")
+    return scope._replace(text=b'"', named=False, scarce=mark & SCARCE != 0)
 
 
 def _extend(scopes: list[Scope], data: bytes) -> None:
@@ -134,7 +146,7 @@ def _ended(scope: Scope) -> Scope | None:
     if value in scope.elements:
         return None
     elements = scope.elements.added(value, key_of(scope.text))
-    return Scope(scope.depth, scope.names, elements, None, named=scope.names)
+    return scope._replace(elements=elements, text=None, named=scope.names)
 
 
 def _settled(scopes: list[Scope], depth: int) -> Iterator[Scope]:

@@ -6,6 +6,7 @@
 **What `is_alive` looks for** is a way to end the present element, or to begin and end another, or to close the
 collection, that differs from all earlier elements. It is asked between elements, and while the text of one can still
 become equal to an earlier one (`at_risk`); in containers, as long as their text is the beginning of an earlier one's.
+Of names it is asked only where they are scarce (`SCARCE`): elsewhere there are always more.
 
 **What is guaranteed.** Text that breaks a history constraint is never admitted. The answer "dead" is exact. "Alive" is
 too where at most `SEARCH_STEPS` bytes have to be tried, looking one name, or `ITEMS_AHEAD` items past the present one,
@@ -35,6 +36,9 @@ ITEMS_AHEAD = 2
 MAX_STRING_STATES = 400
 
 _QUOTE, _BACKSLASH = b'"\\'
+
+_SPACES = b" \t\n\r"
+_SPACE_BYTES = list(_SPACES)
 
 # bytes in the order in which a search tries them: what closes first, then what is short; zeros late, as after a point
 # they may go on for ever without making a new number
@@ -80,7 +84,7 @@ def is_endless(machine: Machine, config: Configuration, history: History, index:
 def at_risk(history: History, depth: int) -> int | None:
     """The outermost scope whose present or next element might have to be equal to an earlier one; None: no scope."""
     for index, scope in enumerate(history.scopes):
-        if not scope.elements:
+        if not scope.elements or not scope.scarce:
             continue
         if scope.text:
             if next(scope.elements.starting(key_of(scope.text)), None) is not None:
@@ -226,15 +230,12 @@ class _Search:
         return _Way.NONE
 
     def _following(self, config: Configuration, history: History) -> Iterator[tuple[Configuration, History]]:
-        """What one more byte can reach, what closes first. Optional whitespace is left out: it decides nothing."""
-        machine = self.machine
-        in_gap = not history.quoted and machine.step(config, 0x0A) is not None
-        for byte in candidates(machine, config):
-            if in_gap and byte in b" \n\r\t":
-                continue
+        """What one more byte can reach, what closes first."""
+        for byte in candidates(self.machine, config):
             self.steps += 1
-            reached = observe(machine, config, history, (byte,))
-            if reached is not None:
+            reached = observe(self.machine, config, history, (byte,))
+            idle = byte in _SPACES and not history.quoted and reached and _is_idle(self.machine, config, reached[0])
+            if reached is not None and not idle:
                 yield reached
 
     def _is_way(self, config: Configuration, history: History) -> bool:
@@ -254,7 +255,18 @@ class _Search:
         if len(history.scopes) <= self.index:
             return _Way.SUITS_ALL if at_once else _Way.SUITS
         scope = history.scopes[self.index]
-        return _Way.SUITS if scope.named or scope.elements is not self.scope.elements else _Way.SUITS_ALL
+        return _Way.SUITS_ALL if scope.elements is self.scope.elements else _Way.SUITS
+
+
+def _is_idle(machine: Machine, config: Configuration, after: Configuration) -> bool:
+    """Whether whitespace between `config` and `after` can be left out: more of it changes nothing, and whatever may
+    follow it could have come before it."""
+    if after.stack != config.stack:
+        return False
+    row, following = machine.row(config.state)[machine.byte_class], machine.row(after.state)[machine.byte_class]
+    others = np.delete(row == following, _SPACE_BYTES)
+    spaces = following[_SPACE_BYTES]
+    return bool(others.all() and ((spaces == after.state) | (spaces == DEAD)).all())
 
 
 def candidates(machine: Machine, config: Configuration) -> list[int]:

@@ -38,7 +38,8 @@ the stack at an accepting state. (No entry test is made here: front ends put no 
 **Marks** are for history constraints, which a finite state cannot hold (no two equal items, no name twice) and which
 `stcon.grammar.history` enforces on top: entering a state marked `SCOPE` opens an empty collection at the present
 stack depth; `BEGIN` means that an element's text starts with the next byte; `END` that it ended with the last byte
-read. Marks do not change what `step` does.
+read; `SCARCE` (on a name's `BEGIN` and on states before it) that the names that may come are spelled in more than one
+way, or could all be taken. Marks do not change what `step` does.
 
 **Lazy rows.** A row of ``delta`` may hold `UNBUILT` throughout; whoever meets it calls `Machine.build` and looks again.
 Rows are built whole and never change, and what is built never depends on the order of building.
@@ -69,6 +70,7 @@ COUNT = 4
 SCOPE = 1
 BEGIN = 2
 END = 4
+SCARCE = 8
 
 STACK_CAP = 64
 CONFIG_WORDS = 3 + STACK_CAP
@@ -182,7 +184,7 @@ class Machine:
             final: the state accepts and has no successor (requires a label).
             effect: 0, `RESET` or `COUNT`, applied to the counter on entry.
             counter_lo, counter_hi: closed interval in which the counter must lie after that.
-            mark: 0, or a union of `SCOPE`, `BEGIN` and `END`.
+            mark: 0, or a union of `SCOPE`, `BEGIN`, `END` and `SCARCE`.
 
         Raises:
             TooLarge: the state budget is spent.

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon.grammar.machine import CONFIG_WORDS, Machine, Tables
-from stcon.kernels import plain, stepping, tracing, walk
+from stcon.grammar.machine import BEGIN, CONFIG_WORDS, SCARCE, SCOPE, Machine, Tables
+from stcon.kernels import names, plain, stepping, tracing, walk
 from stcon.kernels.row_cache import RowCache
 from stcon.kernels.stepping import CAP, FIRST_PUSH, SEEN_WORDS, Arrays
 
@@ -73,6 +73,7 @@ class CpuKernel:
         self._arrays: Arrays = ()
         self._marks = np.zeros(0, np.uint8)
         self._num_marks = 0
+        self._is_scarce = False
         self._events = np.zeros((4 * tracing.MAX_EVENTS_OF_A_BYTE, tracing.EVENT_WORDS), np.int32)
         self._memo = plain.new_memo(0)
         self._class_size = np.zeros(0, np.int32)
@@ -125,6 +126,13 @@ class CpuKernel:
                 else:
                     self.machine.build(missing)
 
+    @property
+    def is_scarce(self) -> bool:
+        """Whether a state built so far begins elements that may run out: items, or names where they are scarce."""
+        with self._lock:
+            self._marked()
+            return self._is_scarce
+
     def find_marked(self, config: Int32, places: Int32, depth: int, mark: int) -> Int32:
         """Those of `places` (indices into ``vocabulary.order``) whose token has an event here: at `depth` or less, and
         with `mark`, or 0 for any."""
@@ -176,11 +184,10 @@ class CpuKernel:
         walk.open_walk(config, self._frames, self._nodes, self._seen)
         run = self._plain_run(config)
         if run == plain.MIXED:
-            trie = self.vocabulary.trie
-            out[:] = 0
+            self._walk_plain(out)
         else:
-            trie = self.vocabulary.rest
             out[:] = self._plain.words[self._plain.row_of_run[run]]
+        trie = self.vocabulary.rest
         node = 0
         while True:
             arrays = self._refresh()
@@ -189,6 +196,28 @@ class CpuKernel:
                 break
             self.machine.build(missing)
         walk.set_end_tokens(arrays, self._end_ids, self._frames, self._nodes, self._seen, out)
+
+    def _walk_plain(self, out: Int32) -> None:
+        """The plain tokens of a walk that is open, where it depends on their characters."""
+        trie = self._plain.trie
+        place = (self._frames, self._nodes, self._seen)
+        verdict = np.empty(len(trie.roots), np.uint8)
+        root = 0
+        while root < len(trie.roots):
+            arrays = self._refresh()
+            root, missing = names.sort_roots(arrays, self._memo, trie.arrays, trie.roots, root, *place, verdict)
+            if missing >= 0:
+                self.machine.build(missing)
+        mostly = 2 * int(trie.sizes[verdict == names.ALL].sum()) > int(trie.sizes.sum())
+        out[:] = trie.words if mostly else 0
+        names.set_roots(trie.arrays, trie.roots, verdict, names.ALL, not mostly, out)
+        for root in np.flatnonzero(verdict == names.SOME):
+            node, end = int(trie.roots[root]), int(trie.arrays[2][trie.roots[root]])
+            while node < end:
+                arrays = self._refresh()
+                node, missing = names.walk_below(arrays, self._memo, trie.arrays, trie.boundary, node, end, *place, out)
+                if missing >= 0:
+                    self.machine.build(missing)
 
     def _plain_run(self, config: Int32) -> int:
         while True:
@@ -207,6 +236,7 @@ class CpuKernel:
         if len(marks) > self._num_marks:
             for state, mark in itertools.islice(marks.items(), self._num_marks, None):
                 self._marks[state] = mark
+                self._is_scarce |= bool(mark & SCARCE or (mark & SCOPE and mark & BEGIN))
             self._num_marks = len(marks)
         return self._marks
 

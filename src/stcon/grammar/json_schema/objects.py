@@ -16,7 +16,7 @@ from stcon.grammar.json_schema.residual import Names
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, branches
 from stcon.grammar.json_schema.satisfy import NameClass, Vector
 from stcon.grammar.json_schema.strings import Block, Strings, Words, spell
-from stcon.grammar.machine import BEGIN, DEAD, END, SCOPE
+from stcon.grammar.machine import BEGIN, DEAD, END, SCARCE, SCOPE
 
 if TYPE_CHECKING:
     from stcon.grammar.json_schema.builder import MachineBuilder
@@ -55,10 +55,8 @@ class ObjectBuilder:
     def _first(self, vector: Vector, names: Names) -> Edges:
         edges = self._close(vector, b"")
         if self._root(vector, names) is not None:
-            quote = self.builder.led(
-                self.layout.first(names.depth), ("key", vector, names), lambda: self._quote(vector, names)
-            )
-            edges.update(quote)
+            text, mark = self.layout.first(names.depth), self._scarcity(vector, names)
+            edges.update(self.builder.led(text, ("key", vector, names), lambda: self._quote(vector, names), mark=mark))
         return edges
 
     def _after_value(self, vector: Vector, names: Names) -> int:
@@ -76,8 +74,14 @@ class ObjectBuilder:
     def _comma(self, vector: Vector, names: Names) -> Edges:
         if self._root(vector, names) is None:
             return {}
-        key = self.builder.event(("key", vector, names), lambda: self._quote(vector, names))
+        mark = self._scarcity(vector, names)
+        key = self.builder.event(("key", vector, names), lambda: self._quote(vector, names), mark=mark)
         return {0x2C: self.builder.path(self.layout.next(names.depth), key)}
+
+    def _scarcity(self, vector: Vector, names: Names) -> int:
+        """The mark of the state before a name: `SCARCE` where names that are not declared may run out."""
+        root = self._root(vector, names)
+        return 0 if root is None else self.machine.marks.get(root, 0) & SCARCE
 
     def _quote(self, vector: Vector, names: Names) -> Edges:
         root = self._root(vector, names)
@@ -181,14 +185,15 @@ class ObjectBuilder:
         vector, language = self._others(tuple(group.names for group, _ in classes), names.declared)
         if isinstance(language, Words):
             entries.update({text: classes[label][1] for text, label in language.texts})
-            return self.builder.trie(tuple(sorted(entries.items())), mark=BEGIN) if entries else None
+            return self.builder.trie(tuple(sorted(entries.items())), mark=BEGIN | SCARCE) if entries else None
         for name in names.declared:
             text = spell(name)
             if text is not None:
                 entries.setdefault(text, DEAD)
         symbol = self.machine.return_symbol([target for _, target in classes])
         others = self.builder.string(vector, counter=False)
-        return self._name(tuple(sorted(entries.items())), 0, others, symbol, mark=BEGIN)
+        mark = BEGIN if _endless(language) else BEGIN | SCARCE
+        return self._name(tuple(sorted(entries.items())), 0, others, symbol, mark=mark)
 
     def _others(self, vector: Vector, declared: tuple[str, ...]) -> tuple[Vector, Strings]:
         """The automaton for undeclared names.
@@ -199,17 +204,19 @@ class ObjectBuilder:
         if not any(b"\\u" in (spell(name) or b"") for name in declared):  # \u001f has two spellings
             relaxed = tuple(self.sat.undeclared_part(names, declared) for names in vector)
             language = self.sat.strings.language(relaxed, counter=False)
-            if isinstance(language, Block) and bool((language.infinite | (language.dfa.labels >= 0)).all()):
+            if isinstance(language, Block) and _endless(language):
                 return relaxed, language
         return vector, self.sat.strings.language(vector, counter=False)
 
     def _any_spelling(self, targets: dict[str, int], classes: list[tuple[NameClass, int]]) -> int:
-        """All names by one automaton: any character may be escaped."""
+        """All names by one automaton: any character may be escaped. Marked `SCARCE`: which spellings of a name are left
+        is not looked at."""
         f = self.formulas
         vector = (*(f.atom(("strings", frozenset({name}))) for name in targets), *(group.names for group, _ in classes))
         symbol = self.machine.return_symbol([*targets.values(), *(target for _, target in classes)])
         start = self.builder.string(vector, counter=False)
-        return self.builder.event(("names", start, symbol), lambda: CallRow(start, symbol, {}), gap=False, mark=BEGIN)
+        mark = BEGIN | SCARCE
+        return self.builder.event(("names", start, symbol), lambda: CallRow(start, symbol, {}), gap=False, mark=mark)
 
     def _name(self, entries: Entries, depth: int, others: int, symbol: int, *, mark: int = 0) -> int:
         """The state inside a name that may still become one of `entries` or one that the automaton `others` accepts."""
@@ -233,3 +240,8 @@ class ObjectBuilder:
                 live = tuple(entry for entry in group if entry[1] != DEAD)
                 edges[byte] = self.builder.trie(live, depth + 1) if live else DEAD
         return CallRow(others, symbol, edges)
+
+
+def _endless(language: Block) -> bool:
+    """Whether infinitely many strings go on from every state: however many are taken, none is ever without a way on."""
+    return bool((language.infinite | (language.dfa.labels >= 0)).all())
