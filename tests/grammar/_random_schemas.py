@@ -3,7 +3,7 @@
 `Choices` is the only source of randomness, so the same code runs under hypothesis (which shrinks) and under
 `random.Random` (which is fast). Names, strings and numbers come from small pools, so that schemas and instances meet.
 Strings hold no character on which Python's regular expressions and ECMA's differ, and numbers are exact in binary, so
-that jsonschema is a dependable oracle.
+that jsonschema is a dependable oracle; it is not for the `unevaluated*` of 2019-09, which are left out.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class SchemaMaker:
     def _array(self, schema: dict[str, Any], depth: int) -> None:
         keywords = ["items", "minItems", "maxItems", "prefix", "uniqueItems"]
         keywords += ["contains"] if self.draft >= 6 else []
-        keywords += ["unevaluatedItems"] if self.draft >= 2020 else []  # jsonschema misreads the 2019-09 one
+        keywords += ["unevaluatedItems"] if self.draft >= 2020 else []
         for keyword in self.c.some(keywords, 3) or ["items"]:
             if keyword == "uniqueItems":
                 schema[keyword] = True
@@ -163,7 +163,8 @@ class SchemaMaker:
         keywords = ["properties", "properties", "required", "additionalProperties", "patternProperties"]
         keywords += ["minProperties", "maxProperties", "dependencies" if self.draft < 2019 else "dependentRequired"]
         keywords += ["propertyNames"] if self.draft >= 6 else []
-        keywords += ["dependentSchemas", "unevaluatedProperties"] if self.draft >= 2019 else []
+        keywords += ["dependentSchemas"] if self.draft >= 2019 else []
+        keywords += ["unevaluatedProperties"] if self.draft >= 2020 else []
         for keyword in self.c.some(keywords, 3) or ["properties"]:
             if keyword == "properties":
                 schema[keyword] = {name: self.schema(depth) for name in self.c.some(NAMES, 3)}

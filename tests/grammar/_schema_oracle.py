@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import random
+from collections import deque
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ from jsonschema.validators import validator_for
 
 from stcon.grammar.history import EMPTY
 from stcon.grammar.liveness import advance
-from stcon.grammar.machine import Configuration, Machine
+from stcon.grammar.machine import STACK_CAP, Configuration, Machine
 
 WHITESPACE = {
     "compact": {"separators": (",", ":")},
@@ -109,6 +110,8 @@ def walk(machine: Machine, source: random.Random, *, steps: int = 60, patience: 
         else:
             if accepting:
                 return bytes(text)
+            if len(config.stack) > STACK_CAP - 4:
+                return None  # the language is cut at the stack's cap, not trim there
             raise DeadEnd(bytes(text))
     return None
 
@@ -152,3 +155,31 @@ def repeated_names(text: str) -> set[str]:
 
     json.loads(text, object_pairs_hook=collect)
     return found
+
+
+def differing_text(first: Machine, second: Machine, limit: int) -> bytes | None:
+    """A text after which one machine can go on or end and the other cannot; None if none is found.
+
+    Breadth first over pairs of configurations, one byte of each class of both; at most `limit` pairs.
+    """
+    start = (first.initial(), second.initial())
+    seen = {start}
+    pending = deque([(start, b"")])
+    while pending:
+        (left, right), text = pending.popleft()
+        if first.accepts(left) != second.accepts(right):
+            return text
+        tried: set[tuple[int, int]] = set()
+        for byte in range(256):
+            classes = (int(first.byte_class[byte]), int(second.byte_class[byte]))
+            if classes in tried:
+                continue
+            after = (first.step(left, byte), second.step(right, byte))
+            tried.add((int(first.byte_class[byte]), int(second.byte_class[byte])))  # building may have split a class
+            if (after[0] is None) != (after[1] is None):
+                return text + bytes([byte])
+            if after[0] is not None and after[1] is not None and after not in seen and len(seen) < limit:
+                pair = (after[0], after[1])
+                seen.add(pair)
+                pending.append((pair, text + bytes([byte])))
+    return None
