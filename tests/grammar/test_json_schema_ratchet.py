@@ -10,6 +10,14 @@ import pytest
 from _schema_oracle import is_valid, parse, validator
 from _verdicts import CORPORA, FORBIDDEN, PASS, RECORD, Case, compare, judge, own, rank, recorded
 
+UNLIKE = {
+    "pattern-classes": "Python's \\w is not ECMA's",
+    "repeated-name": "Python keeps the last of equal names",
+    "minProperties-open": "the same",
+    "invalid-reference": "no schema",
+    "invalid-type": "no schema",
+}
+
 SAMPLE = 44  # one real schema in so many is judged in every run, all of them in the long one
 
 
@@ -57,8 +65,8 @@ def test_nothing_forbidden_is_recorded() -> None:
 @pytest.mark.parametrize("case", own(), ids=lambda case: case.identifier)
 def test_own_case_is_what_jsonschema_says(case: Case) -> None:
     """The cases themselves are right: jsonschema agrees wherever it checks what the case is about."""
-    if case.options.get("beyond_oracle") or "format" in json.dumps(case.schema):
-        pytest.skip("jsonschema does not check this")
+    if case.identifier in UNLIKE or "format" in json.dumps(case.schema):
+        pytest.skip(UNLIKE.get(case.identifier, "formats are left out"))
     oracle = validator(case.schema)
     for text, expected in case.texts:
         try:

@@ -94,7 +94,8 @@ class Expander:
         if kind not in self.kinds(node):
             return self.formulas.false
         parts = []
-        for keyword, value in contents.items():
+        # `unevaluated*` reads its neighbours: after they have been looked at
+        for keyword, value in sorted(contents.items(), key=lambda item: item[0].startswith("unevaluated")):
             entry = KEYWORDS.get(keyword)
             if entry is not None and kind in entry.kinds and entry.since <= node.dialect.version:
                 try:

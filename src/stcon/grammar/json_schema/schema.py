@@ -298,7 +298,7 @@ def _resolver(root: Value, dialect: Dialect, documents: Mapping[str, Value]) -> 
         resource = _specification(dialect_of(document, dialect).name).create_resource(document)
         registry = registry.with_resource(uri, resource)
     resource = specification.create_resource(root)
-    base = (root.get(dialect.id_keyword) if isinstance(root, dict) else None) or ""
+    base = root.get(dialect.id_keyword, "") if isinstance(root, dict) else ""
     if not isinstance(base, str):
         pointer = f"/{dialect.id_keyword}"
         raise InvalidSchema(f"{dialect.id_keyword} must be a string", pointer=pointer, keyword=dialect.id_keyword)
