@@ -184,6 +184,7 @@ def _verdict_table(measured: Sequence[Measured]) -> Table:
         table.add_row(title, *(details or shares))
 
     row("all", [c.cases for c in counts], [f"{c.cases:,}       " for c in counts])
+    row("exact", [c.exact for c in counts])
     row("passing", [c.passing for c in counts])
     row("refused", [sum(c.refused.values()) for c in counts])
     for reason in dict.fromkeys(reason for c in counts for reason in c.refused):

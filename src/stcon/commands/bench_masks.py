@@ -75,7 +75,8 @@ def masks(
 
     FILE holds one object a line: "id", "schema", and either "tests" (objects with "description", "valid", "data") or
     "accept" and "reject" (JSON texts). An instance is fed as the tokens of its JSON text: a token outside the mask
-    rejects; after the last one an end token must be allowed.
+    rejects; after the last one an end token must be allowed. A schema passes if all its instances are judged rightly;
+    it is exact if it passes, or has no valid instance and is refused as unsatisfiable.
 
     Engines: stcon, llguidance, xgrammar, xgrammar_dynamic, outlines_core. Each works in a process of its own; they take
     turns case by case, so that all meet the machine in the same state.
