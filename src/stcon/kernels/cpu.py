@@ -129,9 +129,10 @@ class CpuKernel:
     @property
     def is_scarce(self) -> bool:
         """Whether a state built so far begins elements that may run out: items, or names where they are scarce."""
-        with self._lock:
-            self._marked()
-            return self._is_scarce
+        if len(self.machine.marks) > self._num_marks:
+            with self._lock:
+                self._marked()
+        return self._is_scarce
 
     def find_marked(self, config: Int32, places: Int32, depth: int, mark: int) -> Int32:
         """Those of `places` (indices into ``vocabulary.order``) whose token has an event here: at `depth` or less, and
