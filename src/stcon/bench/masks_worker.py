@@ -64,6 +64,11 @@ WARM_UP = (
         ' "properties": {"next": {"$ref": "#/$defs/node"}, "tags": {"type": "array", "items": {"type": "string"}}}}}}',
         (Instance("", True, '[{"next": {"next": {"tags": ["a", "b"]}}, "more": [1, {}, "x"]}]'),),
     ),
+    Case(  # long enough that everything an engine does once in a while has been done
+        "warm-up text",
+        '{"type": "object", "patternProperties": {"^x-": {"type": "string"}}}',
+        (Instance("", True, '{"x-text": "' + "Lorem ipsum, dolor sit amet. " * 50 + '", "more": [1.5]}'),),
+    ),
     Case(
         "warm-up unique",
         '{"type": "array", "items": {"type": "string"}, "uniqueItems": true}',
