@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stcon.grammar.elements import unescaped
 from stcon.vocab import Vocabulary
+from stcon.vocab.trie import TokenTrie
 
 Int32 = NDArray[np.int32]
 
@@ -24,6 +26,9 @@ _WHOLE_VALUE = rb'(?:".*"|[-0-9].*[,\s\]}]|.*(?:null|true|false)|.*[\]}])'
 _DOUBLE = re.compile(rb'(?:\[|"\s*:)\s*' + _WHOLE_VALUE, re.DOTALL)
 
 
+ROOT = -1
+
+
 class ElementTokens:
     """The tokens of one vocabulary, by what they do to elements.
 
@@ -32,10 +37,10 @@ class ElementTokens:
         pairs: that may end a name and hold another after it.
         doubles: that may end an element and what follows it, so that another may come: an item of an array begun in
             it, or a name and its value.
-        skip: int32[M], of the vocabulary's trie.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = weakref.ref(vocabulary)
         self._data = vocabulary.data.tobytes()
         self._offsets = vocabulary.offsets
         self._order = vocabulary.order
@@ -49,9 +54,6 @@ class ElementTokens:
         self.doubles = self._matching(_DOUBLE, openings)
         self._ending = self._by_content(_ENDING, self.quotes.tolist())
         self._holding = self._by_content(_HELD, several)
-        trie = vocabulary.trie
-        self.skip, self._byte, self._first, self._ids = trie.skip, trie.byte, trie.first, trie.tokens
-        self._roots = list(self._siblings(0, len(self.skip)))
 
     def spelling(self, place: int) -> bytes:
         """The bytes of a token."""
@@ -83,30 +85,45 @@ class ElementTokens:
 
     # ------------------------------------------------------------------------------------------------- the trie
 
-    def children(self, begin: int, end: int, wanted: frozenset[int]) -> Iterator[tuple[int, int]]:
-        """The nodes of the trie that follow one another from `begin` to `end`, with their bytes, of `wanted` bytes."""
-        if not wanted:
-            return
-        for node, byte in self._roots if begin == 0 else self._siblings(begin, end):
-            if byte in wanted:
-                yield node, byte
+    def children(self, node: int, wanted: frozenset[int]) -> Iterator[tuple[int, int]]:
+        """The nodes of the trie one byte after `node` (`ROOT`: of first bytes), with those bytes, if `wanted`."""
+        if wanted:
+            for child, byte in self._first_bytes if node == ROOT else self._after(node):
+                if byte in wanted:
+                    yield child, byte
 
     def at_node(self, node: int) -> list[int]:
         """The ids of the tokens that end at a node."""
-        ids: list[int] = self._ids[self._first[node] : self._first[node + 1]].tolist()
+        trie = self._trie
+        ids: list[int] = trie.tokens[trie.first[node] : trie.first[node + 1]].tolist()
         return ids
 
-    def _siblings(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        while begin < end:
-            yield begin, int(self._byte[begin])
-            begin = int(self.skip[begin])
+    @cached_property
+    def _trie(self) -> TokenTrie:
+        vocabulary = self._vocabulary()
+        assert vocabulary is not None, "asked by someone who has it"
+        return vocabulary.trie
+
+    @cached_property
+    def _first_bytes(self) -> list[tuple[int, int]]:
+        return list(self._after(ROOT))
+
+    def _after(self, node: int) -> Iterator[tuple[int, int]]:
+        trie = self._trie
+        end = len(trie.skip) if node == ROOT else int(trie.skip[node])
+        child = node + 1
+        while child < end:
+            yield child, int(trie.byte[child])
+            child = int(trie.skip[child])
 
     # ------------------------------------------------------------------------------------------------- building
 
     def _counts(self, byte: int) -> NDArray[np.int64]:
         """int64[N]: how often `byte` occurs in each token."""
-        total = np.concatenate([[0], np.cumsum(np.frombuffer(self._data, np.uint8) == byte)])
-        return total[self._offsets[1:]] - total[self._offsets[:-1]]
+        if not len(self._order):
+            return np.zeros(0, np.int64)
+        found = np.frombuffer(self._data, np.uint8) == byte
+        return np.add.reduceat(found, self._offsets[:-1], dtype=np.int64)
 
     def _matching(self, pattern: re.Pattern[bytes], places: list[int]) -> Int32:
         return np.array([place for place in places if pattern.search(self.spelling(place))], np.int32)

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon.constraint.element_tokens import element_tokens
+from stcon.constraint.element_tokens import ROOT, ElementTokens, element_tokens
 from stcon.grammar.elements import Elements, is_cut, key_of
 from stcon.grammar.history import History, Scope, observe
 from stcon.grammar.liveness import at_risk, is_alive, is_endless
@@ -75,6 +75,7 @@ class HistoryMasks:
     def __init__(self, vocabulary: Vocabulary, kernel: MarkedKernel) -> None:
         self.vocabulary = vocabulary
         self.kernel = kernel
+        self._found_tokens: ElementTokens | None = None
         self._suspects: dict[bytes, Int32] = {}
         self._holders: dict[Elements, list[int]] = {}
 
@@ -108,15 +109,20 @@ class HistoryMasks:
         self.kernel.mask(config, out)
         if not self.kernel.machine.marks:
             return
-        tokens = element_tokens(self.vocabulary)
-        refused = [place for scope in history.scopes for place in self._ends_again(scope)]
-        suspects = [*tokens.among(tokens.pairs, out).tolist()] if len(tokens.pairs) else []
-        suspects += [place for scope in history.scopes for place in self._holding(scope)]
-        with self.kernel.lock:
-            if self.kernel.is_scarce or any(map(_is_watched, history.scopes)):
-                suspects += self._find_suspects(config, history, out).tolist()
-            refused += [place for place in suspects if self._refuses(config, history, tokens.spelling(place))]
-            ids = tokens.ids(refused) + self._refused_extensions(config, history)
+        tokens, scopes = self._tokens, history.scopes
+        is_scarce = self.kernel.is_scarce or any(map(_is_watched, scopes))
+        if not is_scarce and not len(tokens.pairs) and not any(scope.elements for scope in scopes):
+            return
+        refused = [place for scope in scopes for place in self._ends_again(scope)]
+        suspects = [place for scope in scopes for place in self._holding(scope)]
+        if len(tokens.pairs):
+            suspects += tokens.among(tokens.pairs, out).tolist()
+        if is_scarce:
+            suspects += self._find_suspects(config, history, out).tolist()
+        refused += [place for place in suspects if self._refuses(config, history, tokens.spelling(place))]
+        ids = tokens.ids(refused)
+        if is_scarce:
+            ids += self._refused_extensions(config, history)
         words = out.view(np.uint32)
         for token in ids:
             words[token >> 5] &= ~np.uint32(1 << (token & 31))
@@ -149,6 +155,12 @@ class HistoryMasks:
 
     # ------------------------------------------------------------------------------------------------- inside
 
+    @property
+    def _tokens(self) -> ElementTokens:
+        if self._found_tokens is None:
+            self._found_tokens = element_tokens(self.vocabulary)
+        return self._found_tokens
+
     def _is_alive(self, config: Int32, history: History) -> bool:
         if at_risk(history, int(config[1])) is None:
             return True
@@ -166,7 +178,7 @@ class HistoryMasks:
         if scope.names and scope.text and scope.elements and not is_cut(scope.text):
             agreed = key_of(scope.text)
             for key in scope.elements.starting(agreed):
-                yield from element_tokens(self.vocabulary).ending(key[len(agreed) :])
+                yield from self._tokens.ending(key[len(agreed) :])
 
     def _holding(self, scope: Scope) -> list[int]:
         """The tokens that hold an earlier name between quotes; remembered, as they change only when a name ends."""
@@ -176,7 +188,7 @@ class HistoryMasks:
         if found is None:
             if len(self._holders) >= MAX_REMEMBERED:
                 self._holders.clear()
-            tokens = element_tokens(self.vocabulary)
+            tokens = self._tokens
             found = [place for key in scope.elements.starting(b"") for place in tokens.holding(key[1:])]
             self._holders[scope.elements] = found
         return found
@@ -197,7 +209,7 @@ class HistoryMasks:
         return found
 
     def _search_suspects(self, config: Int32, quoted: bool, level: int, is_between: bool, mask: Int32) -> Int32:
-        tokens = element_tokens(self.vocabulary)
+        tokens = self._tokens
         found = self.kernel.find_marked(config, tokens.among(tokens.doubles, mask), STACK_CAP, END)
         if level >= 0:
             places = tokens.among(tokens.quotes, mask) if quoted else tokens.admitted(mask)
@@ -208,20 +220,21 @@ class HistoryMasks:
     def _refused_extensions(self, config: Int32, history: History) -> list[int]:
         """Tokens that go on with an element's text, agree with an earlier one so far, and cannot but become equal."""
         refused: list[int] = []
-        if any(scope.scarce and scope.elements and scope.text is not None for scope in history.scopes):
-            tokens = element_tokens(self.vocabulary)
-            pending = [(0, len(tokens.skip), Configuration.unpack(config), history)]
+        if not any(scope.scarce and scope.elements and scope.text is not None for scope in history.scopes):
+            return refused
+        tokens, machine = self._tokens, self.kernel.machine
+        pending = [(ROOT, Configuration.unpack(config), history)]
+        with self.kernel.lock:  # rows may be built
             while pending:
-                begin, end, place, past = pending.pop()
-                for node, byte in tokens.children(begin, end, _next_bytes(self.kernel.machine, place, past)):
-                    reached = observe(self.kernel.machine, place, past, (byte,))
+                parent, place, past = pending.pop()
+                for node, byte in tokens.children(parent, _next_bytes(machine, place, past)):
+                    reached = observe(machine, place, past, (byte,))
                     if reached is None or at_risk(reached[1], len(reached[0].stack)) is None:
                         continue
                     ids = tokens.at_node(node)
-                    if len(ids) and not is_alive(self.kernel.machine, *reached):
+                    if ids and not is_alive(machine, *reached):
                         refused += ids
-                    if tokens.skip[node] > node + 1:
-                        pending.append((node + 1, int(tokens.skip[node]), *reached))
+                    pending.append((node, *reached))
         return refused
 
 

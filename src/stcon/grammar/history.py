@@ -81,8 +81,12 @@ class History(NamedTuple):
 
         Cost: O(len(data)) and a copy of the text of each open element; where one ends, O(its length) more.
         """
-        if not events and not self.scopes:
-            return self
+        if not events:
+            if not self.scopes:
+                return self
+            if self.scopes[-1].depth <= depth and all(scope.text is None and not scope.named for scope in self.scopes):
+                quoted = _quoted(self.quoted, data)
+                return self if quoted == self.quoted else History(self.scopes, quoted)
         scopes, done = list(self.scopes), 0
         begin = 0 if scopes else next((at for at, mark, _ in events if mark & SCOPE), len(data))
         for at, mark, level in events:

@@ -27,13 +27,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from stcon.grammar.elements import key_of
-from stcon.grammar.history import History, observe
+from stcon.grammar.elements import Elements, key_of
+from stcon.grammar.history import History, Scope, observe
 from stcon.grammar.machine import COUNT, DEAD, UNBOUNDED, Configuration, Machine
 
 SEARCH_STEPS = 1_000
 ITEMS_AHEAD = 2
 MAX_STRING_STATES = 400
+MAX_REMEMBERED = 1_024
 
 _QUOTE, _BACKSLASH = b'"\\'
 
@@ -69,9 +70,9 @@ def is_alive(machine: Machine, config: Configuration, history: History) -> bool:
     known = _known_of(machine)
     if known.has_way(machine, config, history, index):
         return True
-    found = _Search(machine, index, history, known).way(config, history)
-    if found is _Way.SUITS_ALL:
-        known.between.add((config.state, config.counter))
+    search = _Search(machine, index, history, known)
+    found = search.way(config, history)
+    known.learn(config.state, history.scopes[index], found, spaced=search.is_spaced)
     return found is not _Way.NONE
 
 
@@ -114,19 +115,32 @@ class _Known:
     """What is known of one machine, whatever the history.
 
     Attributes:
-        between: (state, counter) between elements from where the collection can close, or an endless string can begin.
+        between: states between elements from where the collection can close, or an endless string can begin.
+        after: (state between elements, earlier elements) from where there is a way on; the newest.
     """
 
     def __init__(self) -> None:
-        self.between: set[tuple[int, int]] = set()
+        self.between: set[int] = set()
+        self.after: dict[tuple[int, Elements], None] = {}
         self._endless: dict[_Place, bool] = {}
 
     def has_way(self, machine: Machine, config: Configuration, history: History, index: int) -> bool:
         """Whether it is known without a search that the scope `index` has a way on."""
         scope = history.scopes[index]
         if not scope.text:
-            return (config.state, config.counter) in self.between
+            return config.state in self.between or (config.state, scope.elements) in self.after
         return self.in_endless_string(machine, config, history, index)
+
+    def learn(self, state: int, scope: Scope, found: _Way, *, spaced: bool) -> None:
+        """Remember a way from between elements, unless it begins with whitespace, whose length may be bounded."""
+        if scope.text or spaced:
+            return
+        if found is _Way.SUITS_ALL:
+            self.between.add(state)
+        elif found is _Way.SUITS:
+            if len(self.after) >= MAX_REMEMBERED:
+                self.after.clear()
+            self.after[state, scope.elements] = None
 
     def in_endless_string(self, machine: Machine, config: Configuration, history: History, index: int) -> bool:
         """Whether the scope's present element is a string with infinitely many ends, now and after any more of it."""
@@ -211,12 +225,13 @@ class _Search:
         self.scope = history.scopes[index]
         self.known = known
         self.steps = 0
+        self.is_spaced = False  # whether the byte tried first on the present way is whitespace
 
     def way(self, config: Configuration, history: History) -> _Way:
         """The first way found; `SUITS` too where the steps are spent."""
         if self.machine.accepts(config):
             return self._quality(history, at_once=True)
-        stack = [self._following(config, history)]
+        stack = [self._following(config, history, first=True)]
         while stack:
             reached = next(stack[-1], None)
             if reached is None:
@@ -229,10 +244,13 @@ class _Search:
                 stack.append(self._following(*reached))
         return _Way.NONE
 
-    def _following(self, config: Configuration, history: History) -> Iterator[tuple[Configuration, History]]:
+    def _following(
+        self, config: Configuration, history: History, *, first: bool = False
+    ) -> Iterator[tuple[Configuration, History]]:
         """What one more byte can reach, what closes first."""
         for byte in candidates(self.machine, config):
             self.steps += 1
+            self.is_spaced = byte in _SPACES if first else self.is_spaced
             reached = observe(self.machine, config, history, (byte,))
             idle = byte in _SPACES and not history.quoted and reached and _is_idle(self.machine, config, reached[0])
             if reached is not None and not idle:
