@@ -135,7 +135,7 @@ class Machine:
         max_states: state budget; one more raises `TooLarge`.
         row_builder: called with a state whose row is `UNBUILT`; must call `set_row` or `set_edges` for it.
 
-    Cost: 4·K bytes a state for ``delta`` and 13 bytes for the rest.
+    Cost: 4·K + 13 bytes a state while it grows; `export` needs 2·K + 3, and 8 more where counters are bounded.
     """
 
     def __init__(
@@ -442,10 +442,29 @@ class Machine:
 
     @property
     def nbytes(self) -> int:
-        """Bytes a device needs for this machine: exact sizes, not the over-allocated host arrays."""
-        per_state = 4 * self.num_classes + 4 + 1 + 4 + 4
+        """Bytes of `export`: what the machine takes where it is not built any more."""
+        return sum(array.nbytes for array in self.export())
+
+    def export(self) -> Tables:
+        """The arrays as a device keeps them: exact sizes, each in the narrowest type that holds it.
+
+        ``delta`` is int16 below 2^15 states and actions; the counter's intervals are empty where no state has one.
+        Rows that are not built yet are `UNBUILT` in it.
+        """
+        n, k = self.num_states, self.num_classes
         lists = (self._action_target, self._action_start, self._action_symbols, self._resume_start, self._resume)
-        return 256 + self.num_states * per_state + sum(4 * len(values) for values in lists)
+        bounded = bool((self._lo[:n] != 0).any() or (self._hi[:n] != UNBOUNDED).any())
+        none = np.zeros(0, np.int32)
+        arrays = (
+            self._byte_class,
+            _narrow(self._delta[:n, :k]),
+            _narrow(self._label[:n]),
+            self._flags[:n].copy(),
+            self._lo[:n].copy() if bounded else none,
+            self._hi[:n].copy() if bounded else none,
+            *(_narrow(values.array[: len(values)]) for values in lists),
+        )
+        return Tables(*arrays)
 
     def tables(self) -> Tables:
         """The arrays for the kernels. They see rows built later; ask again when `generation` has changed."""
@@ -555,6 +574,12 @@ class _Growing:
     def array(self) -> Int32:
         """The over-allocated storage."""
         return self._data
+
+
+def _narrow(array: Int32) -> Int32:
+    """A contiguous copy as int16 if its values fit, else as it is (typed by what `Tables` calls it)."""
+    fits = array.size == 0 or bool(array.min() >= -(2**15) and array.max() < 2**15)
+    return array.astype(np.int16 if fits else np.int32)  # type: ignore[return-value]
 
 
 def _grow(array: NDArray, shape: tuple[int, ...], fill: int) -> NDArray:  # type: ignore[type-arg]
