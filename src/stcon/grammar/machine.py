@@ -579,7 +579,7 @@ class _Growing:
 def _narrow(array: Int32) -> Int32:
     """A contiguous copy as int16 if its values fit, else as it is (typed by what `Tables` calls it)."""
     fits = array.size == 0 or bool(array.min() >= -(2**15) and array.max() < 2**15)
-    return array.astype(np.int16 if fits else np.int32)  # type: ignore[return-value]
+    return array.astype(np.int16 if fits else np.int32)
 
 
 def _grow(array: NDArray, shape: tuple[int, ...], fill: int) -> NDArray:  # type: ignore[type-arg]

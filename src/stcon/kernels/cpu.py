@@ -212,7 +212,7 @@ class CpuKernel:
         mostly = 2 * int(trie.sizes[verdict == names.ALL].sum()) > int(trie.sizes.sum())
         out[:] = trie.words if mostly else 0
         names.set_roots(trie.arrays, trie.roots, verdict, names.ALL, not mostly, out)
-        for root in np.flatnonzero(verdict == names.SOME):
+        for root in np.flatnonzero(verdict == names.SOME).tolist():
             node, end = int(trie.roots[root]), int(trie.arrays[2][trie.roots[root]])
             while node < end:
                 arrays = self._refresh()

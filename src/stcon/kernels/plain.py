@@ -10,6 +10,8 @@ Source: DESIGN §4. We go past it in states with a length bound, which keep the 
 
 from __future__ import annotations
 
+import weakref
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +22,7 @@ from stcon.grammar.machine import COUNT, DEAD, UNBOUNDED, UNBUILT
 from stcon.kernels.stepping import Arrays, Int32, Int64, enter, within
 
 if TYPE_CHECKING:
+    from stcon.kernels.names import PlainTrie
     from stcon.vocab.vocabulary import Vocabulary
 
 # what `run` answers instead of a length
@@ -35,7 +38,7 @@ NEXT_MIXED = -2
 NEXT_UNKNOWN = -3
 
 # well-formed UTF-8 past ASCII: lead bytes, interval of the second byte, bytes after the lead (Unicode, Table 3-7)
-_LEADS = np.array(
+LEADS = np.array(
     [
         (0xC2, 0xDF, 0x80, 0xBF, 1),
         (0xE0, 0xE0, 0xA0, 0xBF, 2),
@@ -58,11 +61,13 @@ class PlainTokens:
         longest: characters of the longest.
         words: int32[rows, W]: ``words[row_of_run[n]]`` has the bits of the plain tokens of at most n characters.
         row_of_run: int32[longest + 1].
+        trie: the plain tokens by their bytes, for states that tell characters apart (`names.PlainTrie`).
 
     Cost: 4·W bytes for each length that occurs (about 1.5 MB for 248k tokens).
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = weakref.ref(vocabulary)
         tokens, lengths = _plain_lengths(vocabulary)
         occurring = np.unique(lengths)
         self.longest = int(occurring[-1]) if len(occurring) else 0
@@ -71,6 +76,15 @@ class PlainTokens:
         bits = np.uint32(1) << (tokens & 31).astype(np.uint32)
         np.bitwise_or.at(words, (self.row_of_run[lengths], tokens >> 5), bits)
         self.words = np.bitwise_or.accumulate(words, axis=0).view(np.int32)
+
+    @cached_property
+    def trie(self) -> PlainTrie:
+        """The trie of these tokens, built on first use."""
+        from stcon.kernels.names import PlainTrie
+
+        vocabulary = self._vocabulary()
+        assert vocabulary is not None, "a kernel keeps its vocabulary"
+        return PlainTrie(vocabulary)
 
 
 def _plain_lengths(vocabulary: Vocabulary) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -135,7 +149,7 @@ def classify(tables: Arrays, memo: Int32, state: int) -> int:
     if target < 0 or flags[target] & ~np.uint8(COUNT):
         return -1
     memo[state, INSIDE_LOW], memo[state, INSIDE_HIGH] = 0, UNBOUNDED
-    for kind in range(len(_LEADS)):
+    for kind in range(len(LEADS)):
         verdict = _check_characters(tables, memo, state, kind, target)
         if verdict >= 0:
             memo[state, NEXT] = NEXT_UNKNOWN
@@ -149,8 +163,8 @@ def classify(tables: Arrays, memo: Int32, state: int) -> int:
 @njit
 def _leads_are_dead(tables: Arrays, state: int) -> bool:
     byte_class, delta = tables[0], tables[1]
-    for kind in range(len(_LEADS)):
-        for b in range(_LEADS[kind, 0], _LEADS[kind, 1] + 1):
+    for kind in range(len(LEADS)):
+        for b in range(LEADS[kind, 0], LEADS[kind, 1] + 1):
             if delta[state, byte_class[b]] != DEAD:
                 return False
     return True
@@ -167,8 +181,8 @@ def _check_characters(tables: Arrays, memo: Int32, state: int, kind: int, target
     level = np.empty(_MAX_INNER, np.int64)
     below = np.empty(_MAX_INNER, np.int64)
     level[0], size = state, 1
-    low, high = _LEADS[kind, 0], _LEADS[kind, 1]
-    num_tails = _LEADS[kind, 4]
+    low, high = LEADS[kind, 0], LEADS[kind, 1]
+    num_tails = LEADS[kind, 4]
     for position in range(num_tails + 1):
         count = 0
         for i in range(size):
@@ -195,7 +209,7 @@ def _check_characters(tables: Arrays, memo: Int32, state: int, kind: int, target
                 memo[state, INSIDE_HIGH] = min(memo[state, INSIDE_HIGH], hi[edge])
         level, below = below, level
         size = count
-        low, high = (_LEADS[kind, 2], _LEADS[kind, 3]) if position == 0 else (0x80, 0xBF)
+        low, high = (LEADS[kind, 2], LEADS[kind, 3]) if position == 0 else (0x80, 0xBF)
     return NEXT_DEAD
 
 

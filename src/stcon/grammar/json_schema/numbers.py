@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from stcon.automata import ByteDfa, CharDfa, compile_pattern, encode_utf8, literals, product
@@ -53,9 +53,13 @@ def _listed(
     texts: dict[str, int] = {}
     for value in sorted(values):
         for label, formula in enumerate(vector):
-            if formulas.evaluate(formula, lambda atom, value=value: number_truth(atom.atom, value)):
+            if formulas.evaluate(formula, partial(_truth, value)):
                 texts.update(dict.fromkeys({*authored.get(value, ()), _plain(value)}, label))
     return encode_utf8(literals(texts)) if texts else None
+
+
+def _truth(value: Decimal, atom: Formula) -> bool:
+    return number_truth(atom.atom, value)
 
 
 def _plain(value: Decimal) -> str:
