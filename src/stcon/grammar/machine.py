@@ -455,16 +455,15 @@ class Machine:
         lists = (self._action_target, self._action_start, self._action_symbols, self._resume_start, self._resume)
         bounded = bool((self._lo[:n] != 0).any() or (self._hi[:n] != UNBOUNDED).any())
         none = np.zeros(0, np.int32)
-        arrays = (
+        return Tables(
             self._byte_class,
             _narrow(self._delta[:n, :k]),
             _narrow(self._label[:n]),
             self._flags[:n].copy(),
             self._lo[:n].copy() if bounded else none,
             self._hi[:n].copy() if bounded else none,
-            *(_narrow(values.array[: len(values)]) for values in lists),
+            *[_narrow(values.array[: len(values)]) for values in lists],
         )
-        return Tables(*arrays)
 
     def tables(self) -> Tables:
         """The arrays for the kernels. They see rows built later; ask again when `generation` has changed."""
