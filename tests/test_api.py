@@ -19,6 +19,7 @@ PUBLIC = {
     "InvalidOption",
     "InvalidPattern",
     "InvalidSchema",
+    "LimitTooSmall",
     "Matcher",
     "ModelUnavailable",
     "PromptTooLong",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stcon.errors import InvalidOption as InvalidOption
     from stcon.errors import InvalidPattern as InvalidPattern
     from stcon.errors import InvalidSchema as InvalidSchema
+    from stcon.errors import LimitTooSmall as LimitTooSmall
     from stcon.errors import ModelUnavailable as ModelUnavailable
     from stcon.errors import PromptTooLong as PromptTooLong
     from stcon.errors import RequestError as RequestError
@@ -49,6 +50,7 @@ _HOME = {
     "InvalidOption": "stcon.errors",
     "InvalidPattern": "stcon.errors",
     "InvalidSchema": "stcon.errors",
+    "LimitTooSmall": "stcon.errors",
     "ModelUnavailable": "stcon.errors",
     "PromptTooLong": "stcon.errors",
     "RequestError": "stcon.errors",
@@ -65,6 +67,7 @@ __all__ = [
     "InvalidOption",
     "InvalidPattern",
     "InvalidSchema",
+    "LimitTooSmall",
     "Matcher",
     "ModelUnavailable",
     "PromptTooLong",

@@ -11,6 +11,7 @@
     │   │   ├── Unsatisfiable   no text can satisfy it
     │   │   └── TooLarge        past a limit (``given``, ``limit``)
     │   ├── PromptTooLong       does not fit the model's context (``given``, ``limit``)
+    │   ├── LimitTooSmall       no valid output has so few tokens (``limit``, ``needed``)
     │   ├── InvalidOption       an argument out of its range
     │   └── ModelUnavailable    no such model, or it cannot be fetched or read
     └── DecodingError           a constraint left no admissible token (stack cap), or a broken model
@@ -116,6 +117,19 @@ class PromptTooLong(RequestError):
         super().__init__(
             f"the prompt has {given:,} tokens where the model's context leaves room for {limit:,}; shorten it"
         )
+
+
+class LimitTooSmall(RequestError):
+    """No valid output has at most ``limit`` tokens; the shortest has ``needed`` (None: none was found)."""
+
+    def __init__(self, limit: int, needed: int | None) -> None:
+        self.limit = limit
+        self.needed = needed
+        shortest = (
+            "no valid output was found" if needed is None else f"the shortest valid output takes {needed:,} tokens"
+        )
+        advice = "" if needed is None else f"; allow {needed:,} or more (max_tokens, and room in the model's context)"
+        super().__init__(f"{shortest} where {limit:,} are allowed{advice}")
 
 
 class InvalidOption(RequestError):

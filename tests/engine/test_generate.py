@@ -67,15 +67,13 @@ def fake(seed=0, **options):
     st.integers(0, 10**6),
     st.sampled_from([{}, {"temperature": 1.0}, {"temperature": 2.0, "top_k": 9, "top_p": 0.9, "min_p": 0.01}]),
 )
-def test_generate_complete_output_satisfies_the_schema(name, mode, seed, sampling):
-    """Whatever the model likes, an output that ends by itself is valid, and its value is what its text says."""
+def test_generate_output_satisfies_the_schema(name, mode, seed, sampling):
+    """Whatever the model likes, an output is valid, cut short or not, and its value is what its text says."""
     output = fake(seed).generate("Go.", grammar(name), max_tokens=100, mode=mode, seed=seed, **sampling)
     assert output.passes == output.sampled
-    if output.finish_reason == "stop":
-        assert output.value == json.loads(output.text)
-        assert Draft202012Validator(SCHEMAS[name]).is_valid(output.value)
-    else:
-        assert len(output.tokens) == 100
+    assert len(output.tokens) <= 100
+    assert output.value == json.loads(output.text)
+    assert Draft202012Validator(SCHEMAS[name]).is_valid(output.value)
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMAS))

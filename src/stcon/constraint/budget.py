@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,10 @@ class Budget:
     Args:
         kernel: its lock is held while the table is built or asked.
 
+    Attributes:
+        table: what it is answered from; has `NeedTable.build_s` and `NeedTable.nbytes`.
+        end_words: int32[W], the end tokens.
+
     Raises:
         TooLarge: the machine, or its table, is past its limits.
         GrammarError: whatever building a row raises.
@@ -51,7 +56,7 @@ class Budget:
             flags = self.machine.tables().flags
             self._counts = (flags & COUNT != 0).astype(np.int32)
             self._out = np.zeros(self.vocabulary.num_words, np.int32)
-            self._ends = _bits(self.vocabulary.num_words, self.vocabulary.end_ids)
+            self.end_words = bits(self.vocabulary.num_words, self.vocabulary.end_ids)
             # where a byte that the machine reads is no token, a text may be begun that no tokens end
             missing = _live_bytes(self.machine) & self.vocabulary.missing_bytes
             self._may_be_stuck = bool(missing) or self.table.has_dead_end()
@@ -104,7 +109,7 @@ class Budget:
         with self._lock:
             self.need(config)  # makes known what may follow on this stack
             allowed = self._within(config, remaining - 1)
-            allowed |= self._ends
+            allowed |= self.end_words
             taken = bool((out & ~allowed).any())
             out &= allowed
         return taken
@@ -176,10 +181,11 @@ def _live_bytes(machine: Machine) -> frozenset[int]:
     return frozenset(np.flatnonzero(live[machine.byte_class]).tolist())
 
 
-def _bits(num_words: int, tokens: tuple[int, ...]) -> Int32:
-    bits = np.zeros(32 * num_words, np.uint8)
-    bits[list(tokens)] = 1
-    packed: Int32 = np.packbits(bits, bitorder="little").view(np.int32)
+def bits(num_words: int, tokens: Sequence[int]) -> Int32:
+    """int32[W]: a mask of `tokens`."""
+    octets = np.zeros(32 * num_words, np.uint8)
+    octets[list(tokens)] = 1
+    packed: Int32 = np.packbits(octets, bitorder="little").view(np.int32)
     return packed
 
 

@@ -178,7 +178,7 @@ class NeedTable:
         return place + 2, height, symbols
 
     def has_dead_end(self) -> bool:
-        """Whether tokens lead from the start to a point that has no exit at all. Cost: O(links)."""
+        """Whether tokens lead from the start to a state that has no exit at all. Cost: O(links)."""
         seen = np.zeros(self.num_points, np.bool_)
         calls = list(self._calls)
         todo = [self.point(self.machine.start, 0)]
@@ -192,7 +192,8 @@ class NeedTable:
                 callee, symbols = calls[call]
                 after = self.follow[list(symbols)]
                 todo += [callee, *np.unique(after[after >= 0]).tolist()]
-        return bool((self.value[seen] >= INF).all(axis=1).any())
+        between_tokens = self.value[: self.base[-1]][seen[: self.base[-1]]]
+        return bool((between_tokens >= INF).all(axis=1).any())
 
     # ------------------------------------------------------------------------------------------------- rules
 

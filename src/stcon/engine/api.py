@@ -32,6 +32,7 @@ def generate(
     stream: Callable[[str], None] | None = None,
     on_token: Callable[[Token], None] | None = None,
     raw: bool = False,
+    budget: bool = True,
 ) -> Generation:
     """Answer `prompt` in the format of `grammar`.
 
@@ -47,12 +48,15 @@ def generate(
         stream: called with each piece of text as it is written.
         on_token: called with each token as it is written.
         raw: take a text prompt as it is, without the chat template.
+        budget: with a grammar, the output is complete when `max_tokens` is reached, and a limit that no output fits is
+            refused (``docs/budgets.md``); False: it may be cut anywhere.
 
     Returns:
         A `Generation`: ``text``, ``value``, ``tokens``, ``finish_reason`` and counts.
 
     Raises:
-        RequestError: the prompt does not fit, or an option is out of its range.
+        RequestError: the prompt does not fit, no output fits `max_tokens` (`LimitTooSmall`), the grammar is too large
+            for that to be known (`TooLarge`), or an option is out of its range.
         DecodingError: no token is admissible, or the logits are not numbers.
     """
     return decode(
@@ -65,4 +69,5 @@ def generate(
         stop=(stop,) if isinstance(stop, str) else stop,
         stream=stream,
         on_token=on_token,
+        budget=budget,
     )

@@ -10,6 +10,8 @@ Four modes, from no constraint to the full policy:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from stcon.engine.sampling import Int32
@@ -17,12 +19,27 @@ from stcon.errors import InvalidOption
 
 if TYPE_CHECKING:
     from stcon.constraint.forced import Plan, Planner
+    from stcon.constraint.limited import LimitedPlan, LimitedPlanner
     from stcon.grammar.grammar import Grammar
     from stcon.vocab.vocabulary import Vocabulary
 
 Mode: TypeAlias = Literal["free", "mask", "any", "canonical"]
 
 _POLICY: dict[str, Literal["none", "any", "canonical"]] = {"mask": "none", "any": "any", "canonical": "canonical"}
+
+
+class Limit(NamedTuple):
+    """Which tokens leave a completion within a limit.
+
+    Attributes:
+        mask: int32[W], all of them, and maybe others.
+        admits: says of a token whether it does. May take a search.
+        certain: int32[W], some of which that is known.
+    """
+
+    mask: Int32
+    admits: Callable[[int], bool]
+    certain: Int32
 
 
 class Step(NamedTuple):
@@ -33,12 +50,14 @@ class Step(NamedTuple):
         healed: something took its place.
         mask: int32[W], the tokens that may be drawn after `tokens`; None for all.
         is_done: nothing can follow.
+        limit: what a limit of tokens takes from `mask`; None for nothing.
     """
 
     tokens: tuple[int, ...]
     healed: bool = False
     mask: Int32 | None = None
     is_done: bool = False
+    limit: Limit | None = None
 
 
 class Control(Protocol):
@@ -98,16 +117,50 @@ class PlannedControl:
         return Step((*kept, *plan.tokens), plan.replace_last, plan.mask, plan.is_done)
 
 
-def control_for(grammar: Grammar | None, vocabulary: Vocabulary, mode: Mode) -> Control:
+class LimitedControl:
+    """A grammar under one of the planner's policies, complete within a limit of tokens.
+
+    Args:
+        planner: keeps the limit.
+        mode: the name of its policy.
+        limit: tokens to emit.
+    """
+
+    def __init__(self, planner: LimitedPlanner, mode: Mode, limit: int) -> None:
+        self.planner = planner
+        self.mode: Mode = mode
+        self.limit = limit
+        self._plan: LimitedPlan | None = None
+
+    def begin(self) -> Step:
+        """The grammar's forced beginning. Raises `LimitTooSmall` where no output fits the limit."""
+        return self._step(self.planner.start(self.limit))
+
+    def choose(self, token: int) -> Step:
+        """The token, healed if need be, and the forced text after it, as far as the limit allows."""
+        assert self._plan is not None, "begin comes first"
+        return self._step(self.planner.step(self._plan, token))
+
+    def _step(self, plan: LimitedPlan) -> Step:
+        self._plan = plan
+        limit = None
+        if plan.within is not None:
+            limit = Limit(plan.within, partial(self.planner.admits, plan), self.planner.certain(plan))
+        return Step(plan.tokens, plan.healed, plan.plan.mask, plan.plan.is_done, limit)
+
+
+def control_for(grammar: Grammar | None, vocabulary: Vocabulary, mode: Mode, limit: int | None = None) -> Control:
     """The control of a new stream.
 
     Args:
         grammar: None for no constraint, whatever the mode.
         vocabulary: the model's.
         mode: as above.
+        limit: the output is complete within so many tokens; None: it may be cut.
 
     Raises:
         InvalidOption: no such mode, or no grammar.
+        TooLarge: the grammar is too large for a limit to be kept.
     """
     if mode not in get_args(Mode):
         raise InvalidOption(f"mode: expected one of {', '.join(get_args(Mode))}, got {mode!r}")
@@ -116,5 +169,11 @@ def control_for(grammar: Grammar | None, vocabulary: Vocabulary, mode: Mode) -> 
     from stcon.constraint.forced import Planner
     from stcon.constraint.sharing import kernel_for, machine_of
 
-    planner = Planner(vocabulary, kernel_for(machine_of(grammar), vocabulary), policy=_POLICY[mode])
-    return PlannedControl(planner, mode)
+    kernel = kernel_for(machine_of(grammar), vocabulary)
+    planner = Planner(vocabulary, kernel, policy=_POLICY[mode])
+    if limit is None:
+        return PlannedControl(planner, mode)
+    from stcon.constraint.budget import budget_for
+    from stcon.constraint.limited import LimitedPlanner
+
+    return LimitedControl(LimitedPlanner(planner, budget_for(kernel)), mode, limit)

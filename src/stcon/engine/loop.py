@@ -10,7 +10,9 @@ passes, the prompt's included: ``passes == sampled``, the least any decoder with
 whose condition, two admissible tokens at every draw, the planner keeps). An output that nothing but its end can follow
 ends without a pass.
 
-``max_tokens`` counts every token that is emitted, sampled or forced, an end token included.
+``max_tokens`` counts every token that is emitted, sampled or forced, an end token included. With a grammar the output
+is complete when the limit is reached (``docs/budgets.md``): a token drawn as without a limit is taken if a completion
+fits behind it, else another is drawn from those of which that is true.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from stcon.engine.control import Mode, Step, control_for
+import numpy as np
+
+from stcon.engine.control import Limit, Mode, Step, control_for
 from stcon.engine.sampling import Float32, Sampling, apply_bitmask, count_bits
 from stcon.engine.stream import Kind, TextStream, Token
 from stcon.errors import InvalidOption, PromptTooLong
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 Finish: TypeAlias = Literal["stop", "length"]
 
+MAX_REDRAWS = 16
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -41,7 +47,8 @@ class Generation:
         text: the output; never contains a stop string.
         value: the parsed output if the grammar is one of JSON and the output is complete, else None.
         tokens: every emitted token in order, an end token included.
-        finish_reason: ``"stop"``: an end token, a stop string, or nothing can follow; ``"length"``: a limit.
+        finish_reason: ``"stop"``: an end token, a stop string, or nothing can follow; ``"length"``: the limit was
+            reached, or another token than the one drawn had to be taken for its sake.
         complete: the whole text belongs to the grammar (False without one).
         mode: how it was decoded.
         seed: reproduces it (with the same options); 0 for greedy.
@@ -91,6 +98,7 @@ def generate(
     stream: Callable[[str], None] | None = None,
     on_token: Callable[[Token], None] | None = None,
     drip: bool = False,
+    budget: bool = False,
 ) -> Generation:
     """Decode one output.
 
@@ -105,10 +113,13 @@ def generate(
         stream: called with each piece of text; never inside a character.
         on_token: called with each emitted token.
         drip: feed the tokens of a step one a pass (for tests: same output, more passes).
+        budget: with a grammar, the output is complete when the limit is reached.
 
     Raises:
         PromptTooLong: prompt and one token do not fit the context.
         InvalidOption: an option is out of its range.
+        LimitTooSmall: with `budget`, no output fits the limit; nothing was asked of the model.
+        TooLarge: with `budget`, the grammar is too large for a limit to be kept.
         DecodingError: the constraint admits no token, or the logits are not numbers.
     """
     _check_limit(max_tokens)
@@ -124,6 +135,7 @@ def generate(
         stream=stream,
         on_token=on_token,
         drip=drip,
+        budget=budget,
     )
     return run.decode(grammar, mode)
 
@@ -142,6 +154,7 @@ class _Run:
         stream: Callable[[str], None] | None,
         on_token: Callable[[Token], None] | None,
         drip: bool,
+        budget: bool,
     ) -> None:
         self.vocabulary = model.vocabulary
         self.session = model.session()
@@ -153,6 +166,8 @@ class _Run:
         self.stream = stream
         self.on_token = on_token
         self.drip = drip
+        self.budget = budget
+        self.shaped = False
         self.tokens: list[Token] = []
         self.finish: Finish | None = None
         self.passes = self.sampled = 0
@@ -161,7 +176,7 @@ class _Run:
     def decode(self, grammar: Grammar | None, mode: Mode) -> Generation:
         """The whole output."""
         started = perf_counter()
-        control = control_for(grammar, self.vocabulary, mode)
+        control = control_for(grammar, self.vocabulary, mode, self.limit if self.budget else None)
         step = control.begin()
         self.mask_s = perf_counter() - started
         self._emit(step, "forced", 0)
@@ -195,14 +210,32 @@ class _Run:
     def _draw(self, logits: Float32, step: Step) -> tuple[int, int]:
         """The next token, and how many were admissible."""
         admissible = self.vocabulary.size
+        raw = logits if step.limit is None else logits.copy()
         if step.mask is not None:
             started = perf_counter()
             apply_bitmask(logits, step.mask)
             admissible = count_bits(step.mask)
             self.mask_s += perf_counter() - started
-        token = self.sampling.draw(logits, len(self.tokens))
         self.sampled += 1
-        return token, admissible
+        if step.limit is None:
+            return self.sampling.draw(logits, len(self.tokens)), admissible
+        return self._draw_within(raw, logits, step.limit, admissible)
+
+    def _draw_within(self, raw: Float32, masked: Float32, limit: Limit, admissible: int) -> tuple[int, int]:
+        """The token drawn as without a limit if it is `limit.admits` it, else one of those that are."""
+        token = self.sampling.draw(masked, len(self.tokens))
+        if limit.admits(token):
+            return token, admissible
+        self.shaped = True
+        admissible = count_bits(limit.mask)
+        apply_bitmask(raw, limit.mask)
+        for _ in range(MAX_REDRAWS):
+            token = self.sampling.draw(raw, len(self.tokens))
+            if limit.admits(token):
+                return token, admissible
+            raw[token] = -np.inf
+        apply_bitmask(raw, limit.certain)
+        return self.sampling.draw(raw, len(self.tokens)), admissible
 
     def _emit(self, step: Step, first: Kind, admissible: int) -> None:
         """Emit the tokens of `step`, the first of them as `first`, up to the limit or a stop string."""
@@ -221,7 +254,7 @@ class _Run:
                 self.finish = "stop"
                 return
         if step.is_done:
-            self.finish = "stop"
+            self.finish = "length" if self.shaped else "stop"
         elif len(self.tokens) == self.limit:
             self.finish = "length"
 

@@ -148,6 +148,7 @@ class Model(ABC):
         stream: Callable[[str], None] | None = None,
         on_token: Callable[[Token], None] | None = None,
         raw: bool = False,
+        budget: bool = True,
     ) -> Generation:
         """Answer `prompt` in the format of `grammar`; see `stcon.engine.api.generate`, to which this is a shorthand."""
         from stcon.engine.api import generate  # the one upward import: the method is a convenience of the facade
@@ -167,6 +168,7 @@ class Model(ABC):
             stream=stream,
             on_token=on_token,
             raw=raw,
+            budget=budget,
         )
 
 
