@@ -6,7 +6,7 @@ result equals reading every token. Which tokens are tried depends on the open co
 * In an object whose names are not scarce (nearly all are not), only a name's end can be refused. Looked up are the
   tokens that end the present name as an earlier one ends, and those that hold an earlier name between two quotes.
 * In arrays of distinct items and where names are scarce, a token can matter only if reading it enters a marked state,
-  or falls back, at the depth of the collection (`CpuKernel.find_marked`, once for each configuration), or if it goes
+  or falls back, at the depth of the collection (`CpuKernel.classify`, once for each configuration), or if it goes
   on with an element's text and agrees with an earlier one: the vocabulary's trie is followed along those.
 * A token may hold elements of its own: `ElementTokens.pairs` and `doubles`, a handful in a vocabulary.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -25,13 +26,16 @@ from numpy.typing import NDArray
 from stcon.constraint.element_tokens import ROOT, ElementTokens, element_tokens
 from stcon.grammar.elements import Elements, is_cut, key_of
 from stcon.grammar.history import History, Scope, observe
-from stcon.grammar.liveness import at_risk, is_alive, is_endless
-from stcon.grammar.machine import END, STACK_CAP, Configuration, Machine
+from stcon.grammar.liveness import at_risk, is_alive, is_endless, is_safe
+from stcon.grammar.machine import STACK_CAP, Configuration, Machine
 from stcon.vocab import Vocabulary
 
 Int32 = NDArray[np.int32]
 
 MAX_REMEMBERED = 4_096
+
+# kinds of tokens, as `stcon.kernels.tracing` numbers them
+QUIET, MARKED, ENDS, MIXED = range(4)
 
 _BACKSLASH = 0x5C
 _NUMBER_BYTES = frozenset(b"0123456789.eE+-")
@@ -61,7 +65,7 @@ class MarkedKernel(Protocol):
     @property
     def is_scarce(self) -> bool: ...
 
-    def find_marked(self, config: Int32, places: Int32, depth: int, mark: int) -> Int32: ...
+    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[NDArray[np.uint8], Int32]: ...
 
 
 class HistoryMasks:
@@ -76,7 +80,7 @@ class HistoryMasks:
         self.vocabulary = vocabulary
         self.kernel = kernel
         self._found_tokens: ElementTokens | None = None
-        self._suspects: dict[bytes, Int32] = {}
+        self._remembered: dict[bytes, list[tuple[int, int, int]]] = {}
         self._holders: dict[Elements, list[int]] = {}
 
     def advance(self, config: Int32, history: History, data: bytes) -> History | None:
@@ -117,9 +121,10 @@ class HistoryMasks:
         suspects = [place for scope in scopes for place in self._holding(scope)]
         if len(tokens.pairs):
             suspects += tokens.among(tokens.pairs, out).tolist()
-        if is_scarce:
-            suspects += self._find_suspects(config, history, out).tolist()
-        refused += [place for place in suspects if self._refuses(config, history, tokens.spelling(place))]
+        scarce = self._suspects(config, history, out) if is_scarce else ()  # reading one spares others
+        refused += [
+            place for place in chain(suspects, scarce) if self._refuses(config, history, tokens.spelling(place))
+        ]
         ids = tokens.ids(refused)
         if is_scarce:
             ids += self._refused_extensions(config, history)
@@ -174,8 +179,8 @@ class HistoryMasks:
         return after is None or not self._is_alive(work, after)
 
     def _ends_again(self, scope: Scope) -> Iterator[int]:
-        """The tokens that end the present name as an earlier one."""
-        if scope.names and scope.text and scope.elements and not is_cut(scope.text):
+        """The tokens that end the present string, a name or an item, as an earlier one."""
+        if scope.elements and scope.text and scope.text[:1] == b'"' and not is_cut(scope.text):
             agreed = key_of(scope.text)
             for key in scope.elements.starting(agreed):
                 yield from self._tokens.ending(key[len(agreed) :])
@@ -193,29 +198,49 @@ class HistoryMasks:
             self._holders[scope.elements] = found
         return found
 
-    def _find_suspects(self, config: Int32, history: History, mask: Int32) -> Int32:
+    def _suspects(self, config: Int32, history: History, mask: Int32) -> Iterator[int]:
         """The tokens of `mask` that must be read to know because of scarce elements, save those that only go on with an
         element's text."""
-        scopes, depth = history.scopes, int(config[1])
-        watched = next((scope for scope in reversed(scopes) if _is_watched(scope)), None)
-        level = -1 if watched is None else watched.depth
+        watched = next((scope for scope in reversed(history.scopes) if _is_watched(scope)), None)
+        is_string = watched is not None and _is_string(watched, history)
+        machine = self.kernel.machine
+        for place, state, kind in self._classified(config, history, watched, mask):
+            harmless = kind == MARKED or (kind == ENDS and is_string)  # `_ends_again` knows the strings that repeat
+            if not harmless or not is_safe(machine, state):
+                yield place
+
+    def _classified(
+        self, config: Int32, history: History, watched: Scope | None, mask: Int32
+    ) -> list[tuple[int, int, int]]:
+        """(place, state reached, kind) of the tokens that `mask` admits and that can matter to `watched`."""
+        depth, level = int(config[1]), -1 if watched is None else watched.depth
         is_between = watched is not None and watched.text is None and level == depth
         key = config[: 3 + depth].tobytes() + bytes((level + 1, history.quoted, is_between))
-        found = self._suspects.get(key)
+        found = self._remembered.get(key)
         if found is None:
-            if len(self._suspects) >= MAX_REMEMBERED:
-                self._suspects.clear()
-            found = self._suspects[key] = self._search_suspects(config, history.quoted > 0, level, is_between, mask)
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            found = self._remembered[key] = self._classify(config, history.quoted > 0, level, is_between, mask)
         return found
 
-    def _search_suspects(self, config: Int32, quoted: bool, level: int, is_between: bool, mask: Int32) -> Int32:
+    def _classify(
+        self, config: Int32, quoted: bool, level: int, is_between: bool, mask: Int32
+    ) -> list[tuple[int, int, int]]:
         tokens = self._tokens
-        found = self.kernel.find_marked(config, tokens.among(tokens.doubles, mask), STACK_CAP, END)
+        doubles = tokens.among(tokens.doubles, mask)
+        kinds, states = self.kernel.classify(config, doubles, STACK_CAP)
+        found = {
+            place: (state, MIXED)
+            for place, state, kind in zip(doubles.tolist(), states.tolist(), kinds.tolist(), strict=True)
+            if kind >= ENDS
+        }
         if level >= 0:
             places = tokens.among(tokens.quotes, mask) if quoted else tokens.admitted(mask)
-            marked = places if is_between else self.kernel.find_marked(config, places, level, 0)
-            found = np.union1d(found, marked).astype(np.int32)
-        return found
+            kinds, states = self.kernel.classify(config, places, level)
+            for place, state, kind in zip(places.tolist(), states.tolist(), kinds.tolist(), strict=True):
+                if (kind > QUIET or is_between) and place not in found:
+                    found[place] = (state, max(kind, MARKED))
+        return [(place, state, kind) for place, (state, kind) in found.items()]
 
     def _refused_extensions(self, config: Int32, history: History) -> list[int]:
         """Tokens that go on with an element's text, agree with an earlier one so far, and cannot but become equal."""
@@ -243,6 +268,12 @@ def _is_watched(scope: Scope) -> bool:
     if not scope.names:
         return True
     return len(scope.elements) > 0 and (scope.scarce or (scope.text is not None and is_cut(scope.text)))
+
+
+def _is_string(scope: Scope, history: History) -> bool:
+    """Whether the scope's present element is a string, the next thing to end, and not inside an escape."""
+    is_innermost = history.scopes[-1] is scope
+    return is_innermost and scope.text is not None and scope.text[:1] == b'"' and not is_cut(scope.text)
 
 
 def _next_bytes(machine: Machine, config: Configuration, history: History) -> frozenset[int]:

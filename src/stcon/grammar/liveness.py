@@ -82,6 +82,11 @@ def is_endless(machine: Machine, config: Configuration, history: History, index:
     return _known_of(machine).in_endless_string(machine, config, history, index)
 
 
+def is_safe(machine: Machine, state: int) -> bool:
+    """Whether `state`, between elements, is known to have a way on whatever elements there are."""
+    return state in _known_of(machine).between
+
+
 def at_risk(history: History, depth: int) -> int | None:
     """The outermost scope whose present or next element might have to be equal to an earlier one; None: no scope."""
     for index, scope in enumerate(history.scopes):

@@ -134,19 +134,19 @@ class CpuKernel:
                 self._marked()
         return self._is_scarce
 
-    def find_marked(self, config: Int32, places: Int32, depth: int, mark: int) -> Int32:
-        """Those of `places` (indices into ``vocabulary.order``) whose token has an event here: at `depth` or less, and
-        with `mark`, or 0 for any."""
+    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[UInt8, Int32]:
+        """What reading each of `places` (indices into ``vocabulary.order``) does here at `depth` or less
+        (`tracing.classify`): uint8[n] and the states reached, int32[n]."""
         with self._lock:
-            found = np.zeros(len(places), np.bool_)
             vocabulary, scratch = self.vocabulary, (self._nodes, self._seen, self._events)
             tokens = (vocabulary.data, vocabulary.offsets, places)
+            kinds, states = np.zeros(len(places), np.uint8), np.full(len(places), -1, np.int32)
             done = 0
             while True:
                 arrays, marks = self._refresh(), self._marked()
-                done, missing = tracing.find_marked(arrays, marks, config, *tokens, done, depth, mark, *scratch, found)
+                done, missing = tracing.classify(arrays, marks, config, *tokens, done, depth, *scratch, kinds, states)
                 if missing < 0:
-                    return places[found]
+                    return kinds, states
                 self.machine.build(missing)
 
     def forced(self, config: Int32, limit: int) -> bytes:

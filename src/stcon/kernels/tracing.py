@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon._numba import njit, wide
-from stcon.grammar.machine import ACTION, DEAD, FINAL, UNBUILT
+from stcon.grammar.machine import ACTION, DEAD, END, FINAL, SCOPE, UNBUILT
 from stcon.kernels.stepping import (
     ALIVE,
     CAP,
@@ -34,12 +34,15 @@ from stcon.kernels.stepping import (
 
 NEEDS_ROOM = -3
 
+# kinds of tokens: no event; none at which an element ends or a collection begins; one element ends, at the very depth
+# that was asked for; more than that
+QUIET, MARKED, ENDS, MIXED = range(4)
+
 AT, MARK, DEPTH = range(3)
 EVENT_WORDS = 3
 MAX_EVENTS_OF_A_BYTE = 2 * CAP + 4
 
 UInt8 = NDArray[np.uint8]
-Bool = NDArray[np.bool_]
 Step = tuple[int, int, int, int, int, int]
 
 
@@ -172,7 +175,7 @@ def trace(
 
 
 @njit
-def find_marked(
+def classify(
     tables: Arrays,
     marks: UInt8,
     config: Int32,
@@ -181,20 +184,21 @@ def find_marked(
     places: Int32,
     begin: int,
     depth: int,
-    mark: int,
     nodes: Int32,
     seen: Int64,
     events: Int32,
-    found: Bool,
+    kinds: UInt8,
+    states: Int32,
 ) -> tuple[int, int]:
-    """Which tokens have an event at stack depth `depth` or less, and with `mark` unless that is 0, read at `config`.
+    """What the events at stack depth `depth` or less are, for each of some tokens read at `config`.
 
     Args:
         packed, offsets: the bytes of all tokens and where each begins (uint8[…], int32[N + 1]).
         places: int32[n], the tokens to try, as indices into `offsets`; from ``places[begin]`` on.
         nodes: int32[:, 3] with room for `CAP` more a byte of a token.
         events: scratch for `MAX_EVENTS_OF_A_BYTE` events.
-        found: bool[n], the answer.
+        kinds: uint8[n], `QUIET`, `MARKED`, `ENDS` or `MIXED`.
+        states: int32[n], the state that each token leads to, -1 where it cannot be read.
 
     Returns:
         (n, -1) when done, else (index to go on from, state whose row is needed).
@@ -203,7 +207,7 @@ def find_marked(
     start, start_counter, start_top = open_nodes(config, nodes, seen)
     for j in range(begin, len(places)):
         state, counter, top, end = start, start_counter, start_top, FIRST_PUSH
-        found[j] = False
+        kinds[j] = QUIET
         for i in range(offsets[places[j]], offsets[places[j] + 1]):
             k = wide(byte_class[packed[i]])
             status, state, counter, top, end, count = traced_step(
@@ -212,10 +216,16 @@ def find_marked(
             if status == NEEDS_ROW:
                 return j, state
             if status == DIED:
+                state = -1
                 break
             for e in range(count):
-                if events[e, DEPTH] <= depth and (mark == 0 or events[e, MARK] & mark):
-                    found[j] = True
-            if found[j]:
-                break
+                if events[e, DEPTH] <= depth:
+                    if events[e, MARK] & (END | SCOPE) == 0:
+                        kind = MARKED
+                    elif events[e, MARK] & SCOPE or events[e, DEPTH] < depth or kinds[j] >= ENDS:
+                        kind = MIXED
+                    else:
+                        kind = ENDS
+                    kinds[j] = max(kinds[j], kind)
+        states[j] = state
     return len(places), -1
