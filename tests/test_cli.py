@@ -141,8 +141,8 @@ def test_generate_seed_repeats(run: Run, schema_file: str) -> None:
 
 @pytest.mark.usefixtures("model")
 def test_generate_cut_off_is_exit_code_1(run: Run, schema_file: str) -> None:
-    """An answer that --max-tokens cuts is written, said to be incomplete, and exits with 1."""
-    result = run("generate", "--schema", schema_file, "--prompt", "Who?", "--max-tokens", "3")
+    """With --no-budget an answer that --max-tokens cuts is written, said to be incomplete, and exits with 1."""
+    result = run("generate", "--schema", schema_file, "--prompt", "Who?", "--max-tokens", "3", "--no-budget")
     assert result.exit_code == 1
     assert result.stdout.startswith('{"')
     assert "not complete" in result.stderr

@@ -175,7 +175,7 @@ def as_json(runs: Sequence[Run], summaries: Sequence[Summary], about: Mapping[st
 def _generate(model: Model, task: Workload, grammar: Grammar | None, mode: Mode, max_tokens: int) -> Any:
     """One greedy generation; the prompt is the same in every mode."""
     messages = [{"role": "user", "content": task.prompt}]
-    return model.generate(messages, grammar, mode=mode, max_tokens=max_tokens, temperature=0.0)
+    return model.generate(messages, grammar, mode=mode, max_tokens=max_tokens, temperature=0.0, budget=False)
 
 
 def _judge(task: Workload, mode: str, grammar: Grammar | None, generation: Any, tokens: list[int]) -> Run:

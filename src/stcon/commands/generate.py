@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     type=click.Choice(["mask", "any", "canonical"]),
     help="How forced text is written: sampled, in any split, in the tokenizer's split.  [default: canonical]",
 )
+@click.option("--no-budget", is_flag=True, help="Let --max-tokens cut the answer anywhere.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--top-k", type=int, default=0, show_default=True, help="0 is off.")
 @click.option("--top-p", type=float, default=1.0, show_default=True)
@@ -59,14 +60,16 @@ def generate(
     model_name: str | None,
     max_tokens: int,
     mode: Mode | None,
+    no_budget: bool,
     show_tokens: bool,
     json_file: str | None,
     **sampling: Any,
 ) -> int:
     """Answer a prompt in the format of a schema or a regular expression.
 
-    The answer alone goes to standard output. Exit code 0: complete; 1: cut off by --max-tokens, or decoding failed;
-    2: bad input.
+    The answer alone goes to standard output, complete within --max-tokens: near the limit only what can still be
+    completed is written. Exit code 0: complete; 1: decoding failed, or cut (--no-budget); 2: bad input, or a limit that
+    no answer fits.
 
     \b
     stcon generate --schema person.json --prompt "Ann is 34. Give name and age as JSON."
@@ -79,7 +82,9 @@ def generate(
     model = load(model_name)
     live = sys.stdout.isatty()  # a pipe gets the answer whole, or nothing if decoding fails
     write = (lambda piece: click.echo(piece, nl=False)) if live else None
-    result = model.generate(text, grammar, max_tokens, mode=mode, raw=raw, stream=write, **sampling)
+    result = model.generate(
+        text, grammar, max_tokens, mode=mode, raw=raw, budget=not no_budget, stream=write, **sampling
+    )
     click.echo("" if live else result.text)
     if show_tokens:
         show(result)

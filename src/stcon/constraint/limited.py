@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from stcon.constraint.budget import Budget, bits
 from stcon.constraint.forced import Plan, Planner
 from stcon.constraint.witness import Witnesses
-from stcon.errors import LimitTooSmall
+from stcon.errors import DecodingError, LimitTooSmall
 
 Int32 = NDArray[np.int32]
 
@@ -78,10 +78,13 @@ class LimitedPlanner:
 
         Raises:
             LimitTooSmall: no text of the grammar takes so few.
+            DecodingError: no tokens spell a text of the grammar.
         """
         config = self.planner.kernel.machine.initial().pack()
         needed = self.budget.need(config)
-        if needed is None or needed > limit:
+        if needed is None:
+            raise DecodingError("no output can be written: the vocabulary's tokens spell no text of the grammar")
+        if needed > limit:
             raise LimitTooSmall(limit, needed)
         plan = self.planner.start()
         limited = self._fitted(plan, plan.tokens, healed=False, remaining=limit)
