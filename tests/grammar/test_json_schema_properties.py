@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from _random_schemas import Choices, SchemaMaker
 from _schema_oracle import WHITESPACE, has_integral_float, is_valid, spell, validator
+from _shared_data import maskbench
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -134,3 +136,53 @@ def test_refusals_of_random_schemas_are_few() -> None:
         compiled_count += isinstance(outcome, Grammar)
     assert compiled_count > 100
     assert refused < 30
+
+
+def damaged(value: Any, source: random.Random) -> Any:
+    """`value` with one place changed a little: what instances that are nearly right look like."""
+    if isinstance(value, dict) and value and source.random() < 0.8:
+        name = source.choice(list(value))
+        kind = source.random()
+        if kind < 0.2:
+            return {k: v for k, v in value.items() if k != name}
+        if kind < 0.3:
+            return {**value, name + "x": value[name]}
+        return {**value, name: damaged(value[name], source)}
+    if isinstance(value, list) and value and source.random() < 0.8:
+        index = source.randrange(len(value))
+        if source.random() < 0.3:
+            return value[:index] + value[index + 1 :] if source.random() < 0.5 else [*value, value[index]]
+        return [*value[:index], damaged(value[index], source), *value[index + 1 :]]
+    if isinstance(value, str) and source.random() < 0.7:
+        at = source.randrange(len(value) + 1)
+        return value[:at] + source.choice(("", "a", "Z", "0", "-", " ", "/")) + value[at + source.randrange(2) :]
+    if isinstance(value, int) and not isinstance(value, bool) and source.random() < 0.7:
+        return value + source.choice((-100, -1, 1, 1_000))
+    return source.choice((None, True, 0, -1, 1.5, "", "a", [], {}, ["a"], {"a": 1}))
+
+
+def mistakes_on(case: Any, count: int, seed: int) -> Iterator[str]:
+    """Verdicts on damaged instances of a real schema that are not jsonschema's; formats are left out of it."""
+    grammar = compiled(case["schema"], whitespace="json", key_order="any", closed=False, format="annotation")
+    if not isinstance(grammar, Grammar):
+        return
+    source, oracle = random.Random(seed), validator(case["schema"])
+    for test in case["tests"]:
+        for _ in range(count):
+            value = damaged(test["data"], source)
+            valid = is_valid(oracle, value)
+            accepted = grammar.accepts(spell(value, "json"))
+            if accepted and not valid:
+                yield f"{case['id']} accepts {spell(value, 'json')}"
+            elif valid and not accepted and not has_integral_float(value):
+                yield f"{case['id']} refuses {spell(value, 'json')}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(20))
+def test_verdicts_on_damaged_real_instances_equal_jsonschema(part: int) -> None:
+    """Instances of real schemas with one place changed."""
+    cases = maskbench()[part::20]
+    mistakes = [mistake for i, case in enumerate(cases) for mistake in mistakes_on(case, 3, i)]
+    assert not [mistake for mistake in mistakes if " accepts " in mistake]
+    assert len(mistakes) < len(cases) // 50, "\n".join(mistakes)
