@@ -14,7 +14,7 @@ ahead. Otherwise decoding may come to a place where nothing may follow, and stop
 ``minItems`` exceeds the number of values left by more than that, where containers have run out that are spelled
 otherwise than earlier ones (``[1.0]`` after ``[1]``), or where the search was cut.
 
-**Cost.** In strings that can always go on (`_Strings`) and where the collection may close: a look-up. Else a search
+**Cost.** In strings that can always go on and where the collection may close: a look-up. Else a search
 of two or three steps as a rule, each some 10 µs.
 """
 
@@ -26,15 +26,18 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stcon.grammar.elements import Elements, key_of
 from stcon.grammar.history import History, Scope, observe
-from stcon.grammar.machine import COUNT, DEAD, UNBOUNDED, Configuration, Machine
+from stcon.grammar.machine import DEAD, UNBOUNDED, Configuration, Machine
 
 SEARCH_STEPS = 1_000
 ITEMS_AHEAD = 2
 MAX_STRING_STATES = 400
 MAX_REMEMBERED = 1_024
+MANY = 1_000_000
+MANY_BYTES = 12
 
 _QUOTE, _BACKSLASH = b'"\\'
 
@@ -79,7 +82,7 @@ def is_alive(machine: Machine, config: Configuration, history: History) -> bool:
 def is_endless(machine: Machine, config: Configuration, history: History, index: int) -> bool:
     """Whether the present element of the innermost scope `index` is a string with infinitely many ends, and stays so
     however it goes on: then no text of it is ever dead."""
-    return _known_of(machine).in_endless_string(machine, config, history, index)
+    return _known_of(machine).in_string(machine, config, history, index) is _Ends.ENDLESS
 
 
 def is_safe(machine: Machine, state: int) -> bool:
@@ -108,6 +111,14 @@ class _Way(Enum):
     SUITS_ALL = 2
 
 
+class _Ends(Enum):
+    """How many texts end a string from here: perhaps few, at least `MANY`, or infinitely many from wherever it gets."""
+
+    FEW = 0
+    MANY = 1
+    ENDLESS = 2
+
+
 class _Place(NamedTuple):
     """A state inside a string, with what is on the stack above the scope's depth; `escaped`: after a backslash."""
 
@@ -120,21 +131,21 @@ class _Known:
     """What is known of one machine, whatever the history.
 
     Attributes:
-        between: states between elements from where the collection can close, or an endless string can begin.
+        between: states between elements from where the collection can close, or a string with many ends can begin.
         after: (state between elements, earlier elements) from where there is a way on; the newest.
     """
 
     def __init__(self) -> None:
         self.between: set[int] = set()
         self.after: dict[tuple[int, Elements], None] = {}
-        self._endless: dict[_Place, bool] = {}
+        self._strings: dict[_Place, _Strings] = {}
 
     def has_way(self, machine: Machine, config: Configuration, history: History, index: int) -> bool:
         """Whether it is known without a search that the scope `index` has a way on."""
         scope = history.scopes[index]
         if not scope.text:
             return config.state in self.between or (config.state, scope.elements) in self.after
-        return self.in_endless_string(machine, config, history, index)
+        return self.in_string(machine, config, history, index) is not _Ends.FEW
 
     def learn(self, state: int, scope: Scope, found: _Way, *, spaced: bool) -> None:
         """Remember a way from between elements, unless it begins with whitespace, whose length may be bounded."""
@@ -147,19 +158,20 @@ class _Known:
                 self.after.clear()
             self.after[state, scope.elements] = None
 
-    def in_endless_string(self, machine: Machine, config: Configuration, history: History, index: int) -> bool:
-        """Whether the scope's present element is a string with infinitely many ends, now and after any more of it."""
+    def in_string(self, machine: Machine, config: Configuration, history: History, index: int) -> _Ends:
+        """How the string ends that is the present element of the scope `index`; `FEW` if it is no string."""
         scope = history.scopes[index]
         if not history.quoted or index + 1 < len(history.scopes) or not scope.text or scope.text[:1] != b'"':
-            return False
+            return _Ends.FEW
         place = _Place(config.state, config.stack[scope.depth :], history.quoted == 2)
-        known = self._endless.get(place)
-        if known is None:
-            strings = _strings_from(machine, place)
-            known = self._endless[place] = strings is not None and _all_endless(*strings)
-            if known and strings is not None:
-                self._endless.update(dict.fromkeys(strings[0], True))
-        return known
+        found = self._strings.get(place)
+        if found is None:
+            found = self._strings[place] = _strings_from(machine, place)
+        if found.ends is not _Ends.MANY:
+            return found.ends
+        _, _, high = machine.bounds(config.state)
+        has_room = found.least <= config.counter <= high - MANY_BYTES
+        return _Ends.MANY if has_room else _Ends.FEW
 
 
 _known: WeakKeyDictionary[Machine, _Known] = WeakKeyDictionary()
@@ -172,40 +184,62 @@ def _known_of(machine: Machine) -> _Known:
     return known
 
 
-def _strings_from(machine: Machine, start: _Place) -> tuple[dict[_Place, set[_Place]], set[_Place]] | None:
-    """The places that more of the string can reach, each with the next ones, and those that a quote ends.
+class _Strings(NamedTuple):
+    """The strings that go on from a place: their number, and the most characters that one of their ends demands."""
 
-    None if they are more than `MAX_STRING_STATES`, or a counter bounds them. Cost: about 15 µs a place.
+    ends: _Ends
+    least: int
+
+
+def _strings_from(machine: Machine, start: _Place) -> _Strings:
+    """What is known of the strings that go on from `start` and from everything they reach.
+
+    Cost: about 20 µs a place; past `MAX_STRING_STATES` places nothing is known.
     """
-    following: dict[_Place, set[_Place]] = {}
+    following: dict[_Place, dict[_Place, int]] = {}
     ends: set[_Place] = set()
+    least, is_bounded = 0, False
     pending = [start]
     while pending:
         place = pending.pop()
         if place in following:
             continue
-        effect, low, high = machine.bounds(place.state)
-        is_bounded = effect & COUNT or low > 0 or high < UNBOUNDED
-        if is_bounded or machine.label(place.state) >= 0 or len(following) >= MAX_STRING_STATES:
-            return None
-        row = machine.row(place.state)[machine.byte_class]
-        edges = {(edge, False) for edge in np.unique(row).tolist()}
-        if not place.escaped:
-            edges = {(edge, False) for edge in np.unique(np.delete(row, (_QUOTE, _BACKSLASH))).tolist()}
-            edges.add((int(row[_BACKSLASH]), True))
-            if row[_QUOTE] != DEAD:
-                ends.add(place)
-        following[place] = set()
-        for edge, escaped in edges:
-            if edge != DEAD:
-                target, symbols = machine.decode(edge)
-                following[place].add(_Place(target, place.symbols + symbols, escaped))
+        _, low, high = machine.bounds(place.state)
+        if low > 0 or machine.label(place.state) >= 0 or len(following) >= MAX_STRING_STATES:
+            return _Strings(_Ends.FEW, 0)
+        is_bounded |= high < UNBOUNDED
+        edges = machine.row(place.state)[machine.byte_class]
+        quote = int(edges[_QUOTE])
+        if not place.escaped and quote != DEAD:
+            ends.add(place)
+            least = max(least, machine.bounds(machine.decode(quote)[0])[1])
+        following[place] = _next_places(machine, place, edges)
         pending.extend(following[place])
-    return following, ends
+    if not _all_go_on(following, ends):
+        return _Strings(_Ends.FEW, 0)
+    if not is_bounded:
+        return _Strings(_Ends.ENDLESS, 0)
+    return _Strings(_Ends.MANY if _fewest_texts(following, ends) >= MANY else _Ends.FEW, least)
 
 
-def _all_endless(following: dict[_Place, set[_Place]], ends: set[_Place]) -> bool:
-    """Whether from every place infinitely many strings end: an end and a cycle can be reached."""
+def _next_places(machine: Machine, place: _Place, edges: NDArray[np.int32]) -> dict[_Place, int]:
+    """Where one more byte of the string leads, and how many bytes lead there."""
+    found: dict[_Place, int] = {}
+    inside = edges if place.escaped else np.delete(edges, (_QUOTE, _BACKSLASH))
+    targets, counts = np.unique(inside, return_counts=True)
+    ways = [(edge, False, count) for edge, count in zip(targets.tolist(), counts.tolist(), strict=True)]
+    if not place.escaped:
+        ways.append((int(edges[_BACKSLASH]), True, 1))
+    for edge, escaped, count in ways:
+        if edge != DEAD:
+            target, symbols = machine.decode(edge)
+            following = _Place(target, place.symbols + symbols, escaped)
+            found[following] = found.get(following, 0) + count
+    return found
+
+
+def _all_go_on(following: dict[_Place, dict[_Place, int]], ends: set[_Place]) -> bool:
+    """Whether from every place an end can be reached, and a longer string too, however long."""
     before: dict[_Place, list[_Place]] = {place: [] for place in following}
     for place, targets in following.items():
         for target in targets:
@@ -216,9 +250,18 @@ def _all_endless(following: dict[_Place, set[_Place]], ends: set[_Place]) -> boo
             if place not in ending:
                 ending.add(place)
                 pending.append(place)
-    left = {place: len(targets) for place, targets in following.items()}
-    finite = [place for place, count in left.items() if count == 0]
-    return len(ending) == len(following) and not finite
+    return len(ending) == len(following) and all(following.values())
+
+
+def _fewest_texts(following: dict[_Place, dict[_Place, int]], ends: set[_Place]) -> int:
+    """Texts of at most `MANY_BYTES` bytes that end a string, from the place where they are fewest."""
+    texts = {place: int(place in ends) for place in following}
+    for _ in range(MANY_BYTES):
+        texts = {
+            place: int(place in ends) + sum(min(MANY, texts[target]) * count for target, count in targets.items())
+            for place, targets in following.items()
+        }
+    return min(texts.values())
 
 
 class _Search:
@@ -264,7 +307,7 @@ class _Search:
     def _is_way(self, config: Configuration, history: History) -> bool:
         if len(history.scopes) <= self.index or self.machine.accepts(config):
             return True
-        if self.known.in_endless_string(self.machine, config, history, self.index):
+        if self.known.in_string(self.machine, config, history, self.index) is not _Ends.FEW:
             return True
         scope = history.scopes[self.index]
         if scope.names:
