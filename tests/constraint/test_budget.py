@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from functools import cache
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from small_machines import counted, nested, random_machines
 from test_need import LEVELS, configurations, fewest, vocabularies
 
+import stcon
 from stcon.constraint.budget import Budget
+from stcon.constraint.matcher import Matcher
+from stcon.grammar.grammar import Grammar
 from stcon.grammar.machine import Configuration, Machine
 from stcon.kernels import reference
 from stcon.kernels.cpu import CpuKernel
@@ -96,3 +103,71 @@ def test_restrict_is_free_above_worst() -> None:
                 need = budget.need(after.pack())
                 assert need is not None, token
                 assert 1 + need <= worst
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["nested", "counted", "unique", "names"]),
+    st.integers(0, 2**32),
+    st.sampled_from(["longest", "any", "first"]),
+    st.integers(0, 8),
+)
+def test_matcher_remaining_always_completes(name: str, seed: int, taste: str, extra: int) -> None:
+    """Whoever picks among ``bitmask(remaining=r)`` has a complete text when r tokens are spent."""
+    grammar, vocabulary = language(name), letters()
+    matcher, rng = Matcher(grammar, vocabulary), random.Random(seed)
+    remaining = (matcher.need() or 0) + extra + (4 if name in {"unique", "names"} else 0)
+    while remaining and not matcher.is_finished:
+        choices = sorted(bits(matcher.bitmask(remaining=remaining), vocabulary.size))
+        assert choices, (matcher.text, remaining)
+        token = {
+            "longest": max(choices, key=lambda t: len(vocabulary.token_bytes(t) or b"")),
+            "any": rng.choice(choices),
+            "first": choices[0],
+        }[taste]
+        assert matcher.accept(token)
+        remaining -= 1
+    assert matcher.is_complete
+    assert accepts(grammar, matcher.text)
+
+
+def test_matcher_bitmask_without_need_is_empty() -> None:
+    """With fewer tokens left than are needed nothing is admitted, and `need` says how many would do."""
+    matcher = Matcher(nested(), letters())
+    assert matcher.accept_bytes(b"((x,(")
+    need = matcher.need()
+    assert need == 2  # x and )))
+    assert not matcher.bitmask(remaining=need - 1).any()
+    assert matcher.bitmask(remaining=need).any()
+
+
+@cache
+def letters() -> Vocabulary:
+    """JSON's characters and some tokens of several."""
+    single = [bytes((byte,)) for byte in b'abxy(),[]{}":0123456789']
+    longer = [b"xx", b")))", b"),(", b'","', b'"]', b'":', b"a)(a", b'["', b'{"', b"12", b'","a', b'a"]']
+    return Vocabulary.from_bytes([*single, *longer, None], end_ids=[len(single) + len(longer)])
+
+
+@cache
+def language(name: str) -> Grammar | Machine:
+    """Machines, and schemas whose items or names may not repeat."""
+    match name:
+        case "nested":
+            return nested()
+        case "counted":
+            return counted(2, 6)
+        case "unique":
+            string = {"type": "string", "pattern": "^[abxy0-9]{1,3}$"}
+            return stcon.compile({"type": "array", "items": string, "uniqueItems": True, "minItems": 3, "maxItems": 5})
+        case _:
+            names = {"type": "object", "propertyNames": {"pattern": "^[ab]{1,3}$"}, "minProperties": 2}
+            return stcon.compile({**names, "additionalProperties": {"type": "integer"}}, closed=False)
+
+
+def accepts(grammar: Grammar | Machine, text: bytes) -> bool:
+    """Whether `text` belongs to it."""
+    if isinstance(grammar, Machine):
+        end = grammar.run(grammar.initial(), text)
+        return end is not None and grammar.accepts(end)
+    return grammar.accepts(text)

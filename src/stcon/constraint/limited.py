@@ -24,14 +24,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon.constraint.budget import Budget, bits
+from stcon.constraint.budget import Budget, bits, budget_for
 from stcon.constraint.forced import Plan, Planner
+from stcon.constraint.history_masks import HistoryMasks
 from stcon.constraint.witness import Witnesses
 from stcon.errors import DecodingError, LimitTooSmall
+from stcon.grammar.history import History
 
 Int32 = NDArray[np.int32]
 
 RESERVE = 16
+MAX_VERIFIED = 128
+
+__all__ = ["LimitedPlan", "LimitedPlanner", "Limiter", "budget_for"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +129,7 @@ class LimitedPlanner:
             return self._heals(limited, token)
         if witness is None or witness[:1] == (token,) or token in self.planner.vocabulary.end_ids:
             return True
-        config = limited.plan.config.copy()
-        data = self.planner.vocabulary.token_bytes(token)
-        after = self.planner.histories.advance(config, limited.plan.history, data) if data else None
-        return after is not None and self.witnesses.find(config, after, limited.remaining - 1) is not None
+        return self.witnesses.follows(limited.plan.config, limited.plan.history, token, limited.remaining - 1)
 
     def certain(self, limited: LimitedPlan) -> Int32:
         """int32[W]: tokens that `admits` takes without a search."""
@@ -182,3 +184,35 @@ class LimitedPlanner:
             self.planner.histories.mask(plan.config, plan.history, mask)
             self.budget.restrict(plan.config, remaining, mask)
         return mask
+
+
+class Limiter:
+    """Restricts masks to what can be completed, for loops that keep no plans (`stcon.constraint.matcher.Matcher`).
+
+    Args:
+        budget: of the machine and vocabulary.
+        histories: steps under a history.
+    """
+
+    def __init__(self, budget: Budget, histories: HistoryMasks) -> None:
+        self.budget = budget
+        self.witnesses = Witnesses(budget, histories)
+        self._is_remembering = self.witnesses.are_needed
+
+    def restrict(self, config: Int32, history: History, remaining: int, out: Int32) -> None:
+        """Take from a mask (int32[W]) the tokens after which no completion within `remaining` is known.
+
+        Where items or names may not repeat, a completion is searched for behind each token, of at most `MAX_VERIFIED`
+        of them near the limit: the others are taken as well.
+        """
+        self.budget.restrict(config, remaining, out)
+        if not self._is_remembering or remaining >= 2 * self.budget.worst(config) + RESERVE:
+            return
+        witness = self.witnesses.find(config, history, remaining)
+        if witness is None:
+            return
+        ends = out & self.budget.end_words
+        tokens = np.flatnonzero(np.unpackbits((out & ~ends).view(np.uint8), bitorder="little"))
+        step = -(-len(tokens) // MAX_VERIFIED) or 1
+        kept = [t for t in tokens[::step].tolist() if self.witnesses.follows(config, history, t, remaining - 1)]
+        out[:] = bits(len(out), [*kept, *witness[:1]]) | ends

@@ -31,6 +31,7 @@ from stcon.errors import DecodingError, InvalidOption
 from stcon.grammar.history import EMPTY, History
 
 if TYPE_CHECKING:
+    from stcon.constraint.limited import Limiter
     from stcon.grammar.grammar import Grammar
     from stcon.grammar.machine import Machine
     from stcon.vocab import Vocabulary
@@ -89,6 +90,7 @@ class Matcher:
         self._tail_byte = 0
         self._tail_token = 0
         self._is_finished = False
+        self._limits: Limiter | None = None
         self._past: deque[_Moment] = deque(maxlen=max_rollback)
 
     # ------------------------------------------------------------------------------------------------- state
@@ -125,12 +127,14 @@ class Matcher:
 
     # ------------------------------------------------------------------------------------------------- next
 
-    def bitmask(self, out: Int32 | None = None, *, min_bytes: int = 0) -> Int32:
+    def bitmask(self, out: Int32 | None = None, *, min_bytes: int = 0, remaining: int | None = None) -> Int32:
         """The tokens that may come next: bit ``t % 32`` of word ``t // 32`` for token t.
 
         Args:
             out: int32[W] to write to; None: a new array.
             min_bytes: leave out shorter tokens (a plan's cover); end tokens stay.
+            remaining: tokens that may still be accepted, this one counted; leave out those after which no completion
+                fits (``docs/budgets.md``). Then all are left out only if ``need()`` is more than that.
 
         Returns:
             `out`; all zero once finished.
@@ -145,9 +149,21 @@ class Matcher:
             out[:] = 0
             return out
         self._histories.mask(self._config, self._history, out)
+        if remaining is not None:
+            self._limiter().restrict(self._config, self._history, remaining, out)
         if min_bytes > 1:
             out &= self._planner.segmenter.at_least(min_bytes)
         return out
+
+    def need(self) -> int | None:
+        """Fewest tokens that complete the text, an end token not counted; None if no tokens do.
+
+        Where items or names may not repeat, it may be too small by what it takes to make them differ.
+
+        Raises:
+            TooLarge: the grammar is too large for this to be known.
+        """
+        return 0 if self._is_finished else self._limiter().budget.need(self._config)
 
     def forced_bytes(self, limit: int = MAX_FORCED_BYTES) -> bytes:
         """The bytes that must follow (at most `limit`), while only one may and the text is not complete."""
@@ -261,6 +277,14 @@ class Matcher:
         return other
 
     # ------------------------------------------------------------------------------------------------- inside
+
+    def _limiter(self) -> Limiter:
+        """What keeps limits; made when first asked for."""
+        if self._limits is None:
+            from stcon.constraint.limited import Limiter, budget_for
+
+            self._limits = Limiter(budget_for(self._kernel), self._histories)
+        return self._limits
 
     def _moment(self) -> _Moment:
         used = self._config[: 3 + int(self._config[1])].tobytes()

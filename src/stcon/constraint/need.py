@@ -71,14 +71,14 @@ class NeedTable:
 
     def __init__(self, machine: Machine, vocabulary: Vocabulary) -> None:
         started = time.perf_counter()
-        machine.build_all()
+        _build(machine)
         self.machine = machine
         self.vocabulary = vocabulary
         self.walker = Walker(machine, vocabulary)
         self.counters = Counters(machine)
         self.base = np.concatenate([[0], np.cumsum(self.counters.size)]).astype(np.int64)
         if self.base[-1] > MAX_POINTS:
-            raise TooLarge("states and counters of the token limit", given=int(self.base[-1]), limit=MAX_POINTS)
+            raise _too_large("states and counters", int(self.base[-1]), MAX_POINTS)
         self._exits: dict[Exit, int] = {}
         self._points: dict[tuple[int, ...], int] = {}
         self._calls: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -208,7 +208,7 @@ class NeedTable:
         """A new point with these rules."""
         ends, exits, symbols = found
         if self.num_points >= MAX_POINTS:
-            raise TooLarge("points of the token limit", given=self.num_points + 1, limit=MAX_POINTS)
+            raise _too_large("points", self.num_points + 1, MAX_POINTS)
         flat = ends[:, rules.PUSHED] == 0
         targets = self.points(ends[flat, rules.STATE], ends[flat, rules.COUNTER])
         self._links.append(_unique_rows(np.stack([targets, ends[flat, rules.HEIGHT]], axis=1)))
@@ -310,7 +310,7 @@ class NeedTable:
         """Make room for the points and exits found, with the direct exits of those past `settled`."""
         points, exits = self.num_points, self.num_exits
         if points * exits > MAX_VALUES:
-            raise TooLarge("values of the token limit", given=points * exits, limit=MAX_VALUES)
+            raise _too_large("values", points * exits, MAX_VALUES)
         self.value = _padded(self.value, points, exits, INF)
         self._stacked = _padded(self._stacked, len(self._calls), exits, INF)
         self.follow = _padded(self.follow, self.machine.num_symbols, exits, NOT_ASKED)
@@ -325,6 +325,22 @@ class NeedTable:
         if exit.kind == BOUNDARY:
             return 0
         return minplus.TOKEN if exit.kind == AFTER and self.walker.below(exit.subtree)[0] else INF
+
+
+def _build(machine: Machine) -> None:
+    """Build every row, or stop early where there would be too many."""
+    state = 0
+    while state < machine.num_states:
+        machine.build(state)
+        state += 1
+        if machine.num_states > MAX_POINTS:
+            raise _too_large("states", machine.num_states, MAX_POINTS)
+
+
+def _too_large(what: str, given: int, limit: int) -> TooLarge:
+    return TooLarge(
+        f"{what} for a limit of tokens to be kept", given=given, limit=limit, advice="decode without it (budget=False)"
+    )
 
 
 def _followers(machine: Machine) -> dict[int, Bool]:

@@ -48,6 +48,10 @@ class Witnesses:
         tried = [0]
         return self._find(config, history, remaining, tried)
 
+    def follows(self, config: Int32, history: History, token: int, remaining: int) -> bool:
+        """Whether a completion within `remaining` is found behind `token`."""
+        return self._after(config, history, token, remaining, [0]) is not None
+
     def _find(self, config: Int32, history: History, remaining: int, tried: list[int]) -> list[int] | None:
         need = self.budget.need(config)
         if need is None or need > remaining:

@@ -42,7 +42,7 @@ BOUNDARY = 2  # it may end where a token has ended
 F_STATE, F_COUNTER, F_TOP, F_END, F_HEIGHT = range(5)
 FRAME_WORDS = 5
 
-_FILTER = 4096
+_FILTER = 256
 
 UInt64 = NDArray[np.uint64]
 
