@@ -36,9 +36,8 @@ def truth(expander: Expander, atom: tuple[Any, ...], value: Any) -> bool:
 def number_truth(atom: tuple[Any, ...], value: Decimal) -> bool:
     """Whether a decimal makes a number atom true."""
     match atom:
-        case ("integer", fraction_zeros):
-            exponent = value.as_tuple().exponent
-            return value == value.to_integral_value() and (bool(fraction_zeros) or exponent == 0)
+        case ("integer", _):  # as if spelled without a fraction: in draft 4, enumerated integers are
+            return bool(value == value.to_integral_value())
         case ("min", bound, exclusive):
             return bool(value > bound if exclusive else value >= bound)
         case ("max", bound, exclusive):

@@ -52,13 +52,16 @@ def _listed(
     """Finitely many values, each in few spellings."""
     texts: dict[str, int] = {}
     for value in sorted(values):
-        for label, formula in enumerate(vector):
-            if formulas.evaluate(formula, partial(_truth, value)):
-                texts.update(dict.fromkeys({*authored.get(value, ()), _plain(value)}, label))
+        for text in {*authored.get(value, ()), _plain(value)}:
+            for label, formula in enumerate(vector):
+                if formulas.evaluate(formula, partial(_truth, value, text)):
+                    texts[text] = label
     return encode_utf8(literals(texts)) if texts else None
 
 
-def _truth(value: Decimal, atom: Formula) -> bool:
+def _truth(value: Decimal, text: str, atom: Formula) -> bool:
+    if atom.atom == ("integer", False):  # draft 4: a matter of spelling
+        return not set(text) & set(".eE")
     return number_truth(atom.atom, value)
 
 

@@ -232,6 +232,8 @@ def number(value: float | Decimal) -> Decimal:
         InvalidSchema: not a finite number.
         TooLarge: an exponent past `MAX_EXPONENT`.
     """
+    if isinstance(value, int) and value.bit_length() > 4 * MAX_EXPONENT:  # repr of larger ones may be refused by Python
+        raise TooLarge("bits of a number", given=value.bit_length(), limit=4 * MAX_EXPONENT)
     exact = value if isinstance(value, Decimal) else Decimal(repr(value))
     if not exact.is_finite():
         raise InvalidSchema(f"{value} is not a JSON number")
