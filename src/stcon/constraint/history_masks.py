@@ -17,30 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from itertools import chain
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon.constraint.element_tokens import ROOT, ElementTokens, element_tokens
+from stcon.constraint.element_tokens import ElementTokens, element_tokens
+from stcon.constraint.scarce import ScarceElements, is_watched
 from stcon.grammar.elements import Elements, is_cut, key_of
 from stcon.grammar.history import History, Scope, observe
-from stcon.grammar.liveness import at_risk, is_alive, is_endless, is_safe
-from stcon.grammar.machine import STACK_CAP, Configuration, Machine
+from stcon.grammar.liveness import at_risk, is_alive
+from stcon.grammar.machine import Configuration, Machine
 from stcon.vocab import Vocabulary
 
 Int32 = NDArray[np.int32]
 
 MAX_REMEMBERED = 4_096
-
-# kinds of tokens, as `stcon.kernels.tracing` numbers them
-QUIET, MARKED, ENDS, MIXED = range(4)
-
-_BACKSLASH = 0x5C
-_NUMBER_BYTES = frozenset(b"0123456789.eE+-")
-_SPACES = frozenset(b" \t\n\r")
-_ALL_BYTES = frozenset(range(256))
 
 
 class MarkedKernel(Protocol):
@@ -65,7 +58,7 @@ class MarkedKernel(Protocol):
     @property
     def is_scarce(self) -> bool: ...
 
-    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[NDArray[np.uint8], Int32]: ...
+    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[NDArray[np.uint8], Int32, Int32]: ...
 
 
 class HistoryMasks:
@@ -79,8 +72,6 @@ class HistoryMasks:
     def __init__(self, vocabulary: Vocabulary, kernel: MarkedKernel) -> None:
         self.vocabulary = vocabulary
         self.kernel = kernel
-        self._found_tokens: ElementTokens | None = None
-        self._remembered: dict[bytes, list[tuple[int, int, int]]] = {}
         self._holders: dict[Elements, list[int]] = {}
 
     def advance(self, config: Int32, history: History, data: bytes) -> History | None:
@@ -114,22 +105,22 @@ class HistoryMasks:
         if not self.kernel.machine.marks:
             return
         tokens, scopes = self._tokens, history.scopes
-        is_scarce = self.kernel.is_scarce or any(map(_is_watched, scopes))
+        is_scarce = self.kernel.is_scarce or any(map(is_watched, scopes))
         if not is_scarce and not len(tokens.pairs) and not any(scope.elements for scope in scopes):
             return
         refused = [place for scope in scopes for place in self._ends_again(scope)]
         suspects = [place for scope in scopes for place in self._holding(scope)]
         if len(tokens.pairs):
             suspects += tokens.among(tokens.pairs, out).tolist()
-        scarce = self._suspects(config, history, out) if is_scarce else ()  # reading one spares others
-        refused += [
-            place for place in chain(suspects, scarce) if self._refuses(config, history, tokens.spelling(place))
-        ]
-        ids = tokens.ids(refused)
+        refuses = partial(self._refuses, config, history)
+        refused += [place for place in suspects if refuses(tokens.spelling(place))]
+        ids = []
         if is_scarce:
-            ids += self._refused_extensions(config, history)
+            with self.kernel.lock:  # rows may be built
+                refused += self._scarce.refused(config, history, out, refuses)
+                ids = self._scarce.refused_extensions(config, history)
         words = out.view(np.uint32)
-        for token in ids:
+        for token in [*tokens.ids(refused), *ids]:
             words[token >> 5] &= ~np.uint32(1 << (token & 31))
 
     def can_continue(self, config: Int32, history: History) -> bool:
@@ -160,11 +151,13 @@ class HistoryMasks:
 
     # ------------------------------------------------------------------------------------------------- inside
 
-    @property
+    @cached_property
     def _tokens(self) -> ElementTokens:
-        if self._found_tokens is None:
-            self._found_tokens = element_tokens(self.vocabulary)
-        return self._found_tokens
+        return element_tokens(self.vocabulary)
+
+    @cached_property
+    def _scarce(self) -> ScarceElements:
+        return ScarceElements(self.kernel, self._tokens)
 
     def _is_alive(self, config: Int32, history: History) -> bool:
         if at_risk(history, int(config[1])) is None:
@@ -197,105 +190,3 @@ class HistoryMasks:
             found = [place for key in scope.elements.starting(b"") for place in tokens.holding(key[1:])]
             self._holders[scope.elements] = found
         return found
-
-    def _suspects(self, config: Int32, history: History, mask: Int32) -> Iterator[int]:
-        """The tokens of `mask` that must be read to know because of scarce elements, save those that only go on with an
-        element's text."""
-        watched = next((scope for scope in reversed(history.scopes) if _is_watched(scope)), None)
-        is_string = watched is not None and _is_string(watched, history)
-        machine = self.kernel.machine
-        for place, state, kind in self._classified(config, history, watched, mask):
-            harmless = kind == MARKED or (kind == ENDS and is_string)  # `_ends_again` knows the strings that repeat
-            if not harmless or not is_safe(machine, state):
-                yield place
-
-    def _classified(
-        self, config: Int32, history: History, watched: Scope | None, mask: Int32
-    ) -> list[tuple[int, int, int]]:
-        """(place, state reached, kind) of the tokens that `mask` admits and that can matter to `watched`."""
-        depth, level = int(config[1]), -1 if watched is None else watched.depth
-        is_between = watched is not None and watched.text is None and level == depth
-        key = config[: 3 + depth].tobytes() + bytes((level + 1, history.quoted, is_between))
-        found = self._remembered.get(key)
-        if found is None:
-            if len(self._remembered) >= MAX_REMEMBERED:
-                self._remembered.clear()
-            found = self._remembered[key] = self._classify(config, history.quoted > 0, level, is_between, mask)
-        return found
-
-    def _classify(
-        self, config: Int32, quoted: bool, level: int, is_between: bool, mask: Int32
-    ) -> list[tuple[int, int, int]]:
-        tokens = self._tokens
-        doubles = tokens.among(tokens.doubles, mask)
-        kinds, states = self.kernel.classify(config, doubles, STACK_CAP)
-        found = {
-            place: (state, MIXED)
-            for place, state, kind in zip(doubles.tolist(), states.tolist(), kinds.tolist(), strict=True)
-            if kind >= ENDS
-        }
-        if level >= 0:
-            places = tokens.among(tokens.quotes, mask) if quoted else tokens.admitted(mask)
-            kinds, states = self.kernel.classify(config, places, level)
-            for place, state, kind in zip(places.tolist(), states.tolist(), kinds.tolist(), strict=True):
-                if (kind > QUIET or is_between) and place not in found:
-                    found[place] = (state, max(kind, MARKED))
-        return [(place, state, kind) for place, (state, kind) in found.items()]
-
-    def _refused_extensions(self, config: Int32, history: History) -> list[int]:
-        """Tokens that go on with an element's text, agree with an earlier one so far, and cannot but become equal."""
-        refused: list[int] = []
-        if not any(scope.scarce and scope.elements and scope.text is not None for scope in history.scopes):
-            return refused
-        tokens, machine = self._tokens, self.kernel.machine
-        pending = [(ROOT, Configuration.unpack(config), history)]
-        with self.kernel.lock:  # rows may be built
-            while pending:
-                parent, place, past = pending.pop()
-                for node, byte in tokens.children(parent, _next_bytes(machine, place, past)):
-                    reached = observe(machine, place, past, (byte,))
-                    if reached is None or at_risk(reached[1], len(reached[0].stack)) is None:
-                        continue
-                    ids = tokens.at_node(node)
-                    if ids and not is_alive(machine, *reached):
-                        refused += ids
-                    pending.append((node, *reached))
-        return refused
-
-
-def _is_watched(scope: Scope) -> bool:
-    """Whether the ends of a collection's elements, or a way on after them, are not looked up but tried."""
-    if not scope.names:
-        return True
-    return len(scope.elements) > 0 and (scope.scarce or (scope.text is not None and is_cut(scope.text)))
-
-
-def _is_string(scope: Scope, history: History) -> bool:
-    """Whether the scope's present element is a string, the next thing to end, and not inside an escape."""
-    is_innermost = history.scopes[-1] is scope
-    return is_innermost and scope.text is not None and scope.text[:1] == b'"' and not is_cut(scope.text)
-
-
-def _next_bytes(machine: Machine, config: Configuration, history: History) -> frozenset[int]:
-    """The bytes with which a text that agrees with an earlier element can go on agreeing, and may yet fail to end."""
-    index = at_risk(history, len(config.stack))
-    if index is None or is_endless(machine, config, history, index):
-        return frozenset()
-    found: set[int] = set()
-    for scope in history.scopes:
-        if scope.scarce and scope.elements and scope.text is not None:
-            found |= _agreeing(scope, scope.text)
-    return frozenset(found)
-
-
-def _agreeing(scope: Scope, text: bytes) -> frozenset[int]:
-    if not text:
-        first = {key[0] for key in scope.elements.starting(b"")}
-        return frozenset(first - {0x23}) | (_NUMBER_BYTES if 0x23 in first else frozenset())
-    if text[:1].isdigit() or text[:1] == b"-":
-        return _NUMBER_BYTES
-    if text[:1] == b'"' and b"\\" in text:
-        return _ALL_BYTES
-    agreed = key_of(text)
-    following = {key[len(agreed)] for key in scope.elements.starting(agreed) if len(key) > len(agreed)}
-    return frozenset(following | ({_BACKSLASH} if text[:1] == b'"' else _SPACES))

@@ -38,11 +38,12 @@ class _Run(NamedTuple):
 class Elements:
     """A set of elements that grows one by one, immutable. Cost: O(log n) to ask, amortised O(log n) to add one."""
 
-    __slots__ = ("_runs", "_size")
+    __slots__ = ("_next", "_runs", "_size")
 
     def __init__(self, runs: tuple[_Run, ...] = ()) -> None:
         self._runs = runs
         self._size = sum(len(run.keys) for run in runs)
+        self._next: tuple[Hashable, Elements] | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -55,13 +56,20 @@ class Elements:
         return frozenset().union(*(run.values for run in self._runs))
 
     def added(self, value: Hashable, key: bytes) -> Elements:
-        """With one more element. Runs are merged as they reach equal lengths, so there are O(log n)."""
+        """With one more element; the same set again if asked the same again.
+
+        Runs are merged as they reach equal lengths, so there are O(log n).
+        """
+        if self._next is not None and self._next[0] == value:
+            return self._next[1]
         runs = list(self._runs)
         last = _Run(frozenset((value,)), (key,))
         while runs and len(runs[-1].keys) <= len(last.keys):
             other = runs.pop()
             last = _Run(other.values | last.values, tuple(sorted(other.keys + last.keys)))
-        return Elements((*runs, last))
+        following = Elements((*runs, last))
+        self._next = (value, following)
+        return following
 
     def starting(self, prefix: bytes) -> Iterator[bytes]:
         """The keys that start with `prefix`."""

@@ -20,16 +20,16 @@ of two or three steps as a rule, each some 10 µs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stcon.grammar.elements import Elements, key_of
-from stcon.grammar.history import History, Scope, observe
+from stcon.grammar.history import History, observe
 from stcon.grammar.machine import DEAD, UNBOUNDED, Configuration, Machine
 
 SEARCH_STEPS = 1_000
@@ -75,7 +75,8 @@ def is_alive(machine: Machine, config: Configuration, history: History) -> bool:
         return True
     search = _Search(machine, index, history, known)
     found = search.way(config, history)
-    known.learn(config.state, history.scopes[index], found, spaced=search.is_spaced)
+    if found is not _Way.NONE and not search.is_spaced:
+        known.learn(config, history, index, found)
     return found is not _Way.NONE
 
 
@@ -85,9 +86,10 @@ def is_endless(machine: Machine, config: Configuration, history: History, index:
     return _known_of(machine).in_string(machine, config, history, index) is _Ends.ENDLESS
 
 
-def is_safe(machine: Machine, state: int) -> bool:
-    """Whether `state`, between elements, is known to have a way on whatever elements there are."""
-    return state in _known_of(machine).between
+def is_safe(machine: Machine, state: int, elements: Elements | None) -> bool:
+    """Whether `state`, between elements, is known to have a way on, whatever elements there are or with these."""
+    known = _known_of(machine)
+    return state in known.between or (elements is not None and (state, elements) in known.after)
 
 
 def at_risk(history: History, depth: int) -> int | None:
@@ -133,11 +135,14 @@ class _Known:
     Attributes:
         between: states between elements from where the collection can close, or a string with many ends can begin.
         after: (state between elements, earlier elements) from where there is a way on; the newest.
+        inside: the like inside a container that is an element, with what has been written of it.
     """
 
     def __init__(self) -> None:
         self.between: set[int] = set()
         self.after: dict[tuple[int, Elements], None] = {}
+        self.inside: dict[Hashable, None] = {}
+        self._numbers: dict[int, bool] = {}
         self._strings: dict[_Place, _Strings] = {}
 
     def has_way(self, machine: Machine, config: Configuration, history: History, index: int) -> bool:
@@ -145,18 +150,29 @@ class _Known:
         scope = history.scopes[index]
         if not scope.text:
             return config.state in self.between or (config.state, scope.elements) in self.after
-        return self.in_string(machine, config, history, index) is not _Ends.FEW
+        if scope.text[:1] in b"{[":
+            return _outline(config, history, index) in self.inside
+        if scope.text[:1] == b'"':
+            return self.in_string(machine, config, history, index) is not _Ends.FEW
+        return self._in_number(machine, config.state)
 
-    def learn(self, state: int, scope: Scope, found: _Way, *, spaced: bool) -> None:
-        """Remember a way from between elements, unless it begins with whitespace, whose length may be bounded."""
-        if scope.text or spaced:
-            return
-        if found is _Way.SUITS_ALL:
-            self.between.add(state)
-        elif found is _Way.SUITS:
-            if len(self.after) >= MAX_REMEMBERED:
-                self.after.clear()
-            self.after[state, scope.elements] = None
+    def learn(self, config: Configuration, history: History, index: int, found: _Way) -> None:
+        """Remember a way; not one that begins with whitespace, whose length may be bounded."""
+        scope = history.scopes[index]
+        if scope.text:
+            if scope.text[:1] in b"{[" and not history.quoted:
+                _remember(self.inside, _outline(config, history, index))
+        elif found is _Way.SUITS_ALL:
+            self.between.add(config.state)
+        else:
+            _remember(self.after, (config.state, scope.elements))
+
+    def _in_number(self, machine: Machine, state: int) -> bool:
+        """Whether infinitely many numbers go on from `state`."""
+        known = self._numbers.get(state)
+        if known is None:
+            known = self._numbers[state] = _goes_round(machine, state)
+        return known
 
     def in_string(self, machine: Machine, config: Configuration, history: History, index: int) -> _Ends:
         """How the string ends that is the present element of the scope `index`; `FEW` if it is no string."""
@@ -182,6 +198,37 @@ def _known_of(machine: Machine) -> _Known:
     if known is None:
         known = _known[machine] = _Known()
     return known
+
+
+def _remember(among: dict[Any, None], key: Hashable) -> None:
+    if len(among) >= MAX_REMEMBERED:
+        among.clear()
+    among[key] = None
+
+
+def _outline(config: Configuration, history: History, index: int) -> Hashable:
+    """All that a way on depends on outside strings, if it does not begin with whitespace."""
+    scopes = history.scopes[index:]
+    inner = tuple((scope.elements, scope.named, key_of(scope.text) if scope.text else scope.text) for scope in scopes)
+    return (config.state, config.stack[scopes[0].depth :], history.quoted, inner)
+
+
+def _goes_round(machine: Machine, start: int) -> bool:
+    """Whether the automaton of a number can reach a cycle from `start`; literals have none."""
+    following: dict[int, set[int]] = {}
+    pending = [start]
+    while pending:
+        state = pending.pop()
+        if state not in following:
+            edges = np.unique(machine.row(state)).tolist()
+            following[state] = {edge for edge in edges if edge >= 0}
+            pending.extend(following[state])
+            if len(following) > MAX_STRING_STATES or len(following[state]) < len(edges) - (DEAD in edges):
+                return False
+    left = set(following)
+    while stuck := {state for state in left if not following[state] & left}:
+        left -= stuck
+    return start in left
 
 
 class _Strings(NamedTuple):

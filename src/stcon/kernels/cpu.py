@@ -134,19 +134,24 @@ class CpuKernel:
                 self._marked()
         return self._is_scarce
 
-    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[UInt8, Int32]:
-        """What reading each of `places` (indices into ``vocabulary.order``) does here at `depth` or less
-        (`tracing.classify`): uint8[n] and the states reached, int32[n]."""
+    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[UInt8, Int32, Int32]:
+        """What reading each of `places` (indices into ``vocabulary.order``) does here at `depth` or less.
+
+        Returns:
+            kinds uint8[n], states reached int32[n], and where elements end int32[n] (`tracing.classify`).
+        """
         with self._lock:
             vocabulary, scratch = self.vocabulary, (self._nodes, self._seen, self._events)
             tokens = (vocabulary.data, vocabulary.offsets, places)
-            kinds, states = np.zeros(len(places), np.uint8), np.full(len(places), -1, np.int32)
+            kinds = np.zeros(len(places), np.uint8)
+            states, ended = np.full((2, len(places)), -1, np.int32)
+            found = (kinds, states, ended)
             done = 0
             while True:
                 arrays, marks = self._refresh(), self._marked()
-                done, missing = tracing.classify(arrays, marks, config, *tokens, done, depth, *scratch, kinds, states)
+                done, missing = tracing.classify(arrays, marks, config, *tokens, done, depth, *scratch, *found)
                 if missing < 0:
-                    return kinds, states
+                    return found
                 self.machine.build(missing)
 
     def forced(self, config: Int32, limit: int) -> bytes:

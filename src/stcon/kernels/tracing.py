@@ -189,6 +189,7 @@ def classify(
     events: Int32,
     kinds: UInt8,
     states: Int32,
+    ended: Int32,
 ) -> tuple[int, int]:
     """What the events at stack depth `depth` or less are, for each of some tokens read at `config`.
 
@@ -199,6 +200,7 @@ def classify(
         events: scratch for `MAX_EVENTS_OF_A_BYTE` events.
         kinds: uint8[n], `QUIET`, `MARKED`, `ENDS` or `MIXED`.
         states: int32[n], the state that each token leads to, -1 where it cannot be read.
+        ended: int32[n], where in an `ENDS` token the element ends: bytes of the token before.
 
     Returns:
         (n, -1) when done, else (index to go on from, state whose row is needed).
@@ -226,6 +228,7 @@ def classify(
                         kind = MIXED
                     else:
                         kind = ENDS
+                        ended[j] = events[e, AT] - offsets[places[j]]
                     kinds[j] = max(kinds[j], kind)
         states[j] = state
     return len(places), -1
