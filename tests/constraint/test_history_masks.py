@@ -158,7 +158,7 @@ SETTINGS = st.tuples(
 )
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SETTINGS, st.integers(3, 14), st.randoms(use_true_random=False))
 def test_bitmask_equals_reading_every_token(setting: tuple[int, str, str], steps: int, rng: random.Random) -> None:
     """At every step of a random output, for tokens that end, begin, repeat and close several elements at once."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stcon.constraint.element_tokens import ROOT, ElementTokens
 from stcon.grammar.elements import Elements, is_cut, key_of, value_of
 from stcon.grammar.history import History, Scope, observe
-from stcon.grammar.liveness import at_risk, is_alive, is_endless, is_safe
+from stcon.grammar.liveness import at_risk, is_alive, is_endless, ways_of
 from stcon.grammar.machine import STACK_CAP, Configuration, Machine
 
 Int32 = NDArray[np.int32]
@@ -23,6 +23,7 @@ MAX_REMEMBERED = 4_096
 
 # kinds of tokens, as `stcon.kernels.tracing` numbers them
 QUIET, MARKED, ENDS, MIXED = range(4)
+CLOSED = -2
 
 _BACKSLASH = 0x5C
 _NUMBER_BYTES = frozenset(b"0123456789.eE+-")
@@ -69,19 +70,18 @@ class ScarceElements:
         """
         watched = next((scope for scope in reversed(history.scopes) if is_watched(scope)), None)
         ends = _Ends(watched, history)
-        machine = self.kernel.machine
-        for candidate in self._candidates(config, history, watched, mask):
-            place, state, kind, head = candidate
+        ways = ways_of(self.kernel.machine)
+        for place, state, kind, head in self._candidates(config, history, watched, mask):
             elements = None if watched is None else watched.elements
+            is_clear = kind <= MARKED
             if kind == ENDS and ends.is_known:
-                if ends.is_string and is_safe(machine, state, None):
+                if ends.is_string and (state == CLOSED or ways.is_safe(state, None)):
                     continue  # `HistoryMasks` looks up the strings that repeat
-                elements = ends.after(head)
+                elements, is_clear = ends.after(head), True
                 if elements is None:
                     yield place
                     continue
-            is_clear = kind <= MARKED or (kind == ENDS and ends.is_known)
-            if is_clear and is_safe(machine, state, elements):
+            if is_clear and (state == CLOSED or ways.is_safe(state, elements)):
                 continue
             if refuses(self.tokens.spelling(place)):
                 yield place
@@ -127,20 +127,21 @@ class ScarceElements:
         if not any(scope.scarce and scope.elements and scope.text is not None for scope in history.scopes):
             return refused
         tokens, machine = self.tokens, self.kernel.machine
-        pending = [(ROOT, Configuration.unpack(config), history, True)]
+        start = Configuration.unpack(config)
+        pending = [(ROOT, start, history, True, _next_bytes(machine, start, history))]
         while pending:
-            parent, place, past, was_alive = pending.pop()
-            for node, byte in tokens.children(parent, _next_bytes(machine, place, past)):
+            parent, place, past, is_live, wanted = pending.pop()
+            for node, byte in tokens.children(parent, wanted):
                 if byte in _SPACES and not past.quoted and machine.edge(place.state, byte) == place.state:
-                    reached, alive = (place, past), was_alive  # more whitespace changes nothing
+                    following = (node, place, past, is_live, wanted)  # more whitespace changes nothing
                 else:
-                    step = observe(machine, place, past, (byte,))
-                    if step is None or at_risk(step[1], len(step[0].stack)) is None:
+                    reached = observe(machine, place, past, (byte,))
+                    if reached is None or at_risk(reached[1], len(reached[0].stack)) is None:
                         continue
-                    reached, alive = step, is_alive(machine, *step)
-                if not alive:
+                    following = (node, *reached, is_alive(machine, *reached), _next_bytes(machine, *reached))
+                if not following[3]:
                     refused += tokens.at_node(node)
-                pending.append((node, *reached, alive))
+                pending.append(following)
         return refused
 
 
@@ -189,12 +190,11 @@ def _next_bytes(machine: Machine, config: Configuration, history: History) -> fr
 
 def _agreeing(scope: Scope, text: bytes) -> frozenset[int]:
     if not text:
-        first = {key[0] for key in scope.elements.starting(b"")}
+        first = scope.elements.next_bytes(b"")
         return frozenset(first - {0x23}) | (_NUMBER_BYTES if 0x23 in first else frozenset())
     if text[:1].isdigit() or text[:1] == b"-":
         return _NUMBER_BYTES
     if text[:1] == b'"' and b"\\" in text:
         return _ALL_BYTES
-    agreed = key_of(text)
-    following = {key[len(agreed)] for key in scope.elements.starting(agreed) if len(key) > len(agreed)}
+    following = scope.elements.next_bytes(key_of(text))
     return frozenset(following | ({_BACKSLASH} if text[:1] == b'"' else _SPACES))

@@ -79,6 +79,22 @@ class Elements:
                     break
                 yield run.keys[index]
 
+    def next_bytes(self, prefix: bytes) -> set[int]:
+        """The bytes that follow `prefix` in some key. Cost: O(log n) a byte and run."""
+        found: set[int] = set()
+        for run in self._runs:
+            index = bisect_left(run.keys, prefix)
+            while index < len(run.keys) and run.keys[index].startswith(prefix):
+                if len(run.keys[index]) == len(prefix):
+                    index += 1
+                    continue
+                byte = run.keys[index][len(prefix)]
+                found.add(byte)
+                if byte == 0xFF:
+                    break
+                index = bisect_left(run.keys, prefix + bytes((byte + 1,)), lo=index)
+        return found
+
 
 NO_ELEMENTS = Elements()
 

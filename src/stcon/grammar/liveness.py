@@ -70,7 +70,7 @@ def is_alive(machine: Machine, config: Configuration, history: History) -> bool:
     index = at_risk(history, len(config.stack))
     if index is None:
         return True
-    known = _known_of(machine)
+    known = ways_of(machine)
     if known.has_way(machine, config, history, index):
         return True
     search = _Search(machine, index, history, known)
@@ -83,13 +83,7 @@ def is_alive(machine: Machine, config: Configuration, history: History) -> bool:
 def is_endless(machine: Machine, config: Configuration, history: History, index: int) -> bool:
     """Whether the present element of the innermost scope `index` is a string with infinitely many ends, and stays so
     however it goes on: then no text of it is ever dead."""
-    return _known_of(machine).in_string(machine, config, history, index) is _Ends.ENDLESS
-
-
-def is_safe(machine: Machine, state: int, elements: Elements | None) -> bool:
-    """Whether `state`, between elements, is known to have a way on, whatever elements there are or with these."""
-    known = _known_of(machine)
-    return state in known.between or (elements is not None and (state, elements) in known.after)
+    return ways_of(machine).in_string(machine, config, history, index) is _Ends.ENDLESS
 
 
 def at_risk(history: History, depth: int) -> int | None:
@@ -129,7 +123,7 @@ class _Place(NamedTuple):
     escaped: bool
 
 
-class _Known:
+class Ways:
     """What is known of one machine, whatever the history.
 
     Attributes:
@@ -144,6 +138,10 @@ class _Known:
         self.inside: dict[Hashable, None] = {}
         self._numbers: dict[int, bool] = {}
         self._strings: dict[_Place, _Strings] = {}
+
+    def is_safe(self, state: int, elements: Elements | None) -> bool:
+        """Whether `state`, between elements, is known to have a way on, whatever elements there are or with these."""
+        return state in self.between or (elements is not None and (state, elements) in self.after)
 
     def has_way(self, machine: Machine, config: Configuration, history: History, index: int) -> bool:
         """Whether it is known without a search that the scope `index` has a way on."""
@@ -190,13 +188,13 @@ class _Known:
         return _Ends.MANY if has_room else _Ends.FEW
 
 
-_known: WeakKeyDictionary[Machine, _Known] = WeakKeyDictionary()
+_ways: WeakKeyDictionary[Machine, Ways] = WeakKeyDictionary()
 
 
-def _known_of(machine: Machine) -> _Known:
-    known = _known.get(machine)
+def ways_of(machine: Machine) -> Ways:
+    known = _ways.get(machine)
     if known is None:
-        known = _known[machine] = _Known()
+        known = _ways[machine] = Ways()
     return known
 
 
@@ -314,7 +312,7 @@ def _fewest_texts(following: dict[_Place, dict[_Place, int]], ends: set[_Place])
 class _Search:
     """A depth-first search for a way on for the scope `index` of `history`."""
 
-    def __init__(self, machine: Machine, index: int, history: History, known: _Known) -> None:
+    def __init__(self, machine: Machine, index: int, history: History, known: Ways) -> None:
         self.machine = machine
         self.index = index
         self.scope = history.scopes[index]

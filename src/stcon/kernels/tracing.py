@@ -38,6 +38,8 @@ NEEDS_ROOM = -3
 # that was asked for; more than that
 QUIET, MARKED, ENDS, MIXED = range(4)
 
+CLOSED = -2
+
 AT, MARK, DEPTH = range(3)
 EVENT_WORDS = 3
 MAX_EVENTS_OF_A_BYTE = 2 * CAP + 4
@@ -199,7 +201,8 @@ def classify(
         nodes: int32[:, 3] with room for `CAP` more a byte of a token.
         events: scratch for `MAX_EVENTS_OF_A_BYTE` events.
         kinds: uint8[n], `QUIET`, `MARKED`, `ENDS` or `MIXED`.
-        states: int32[n], the state that each token leads to, -1 where it cannot be read.
+        states: int32[n], the state that each token leads to, -1 where it cannot be read, `CLOSED` where the stack is
+            then lower than `depth`.
         ended: int32[n], where in an `ENDS` token the element ends: bytes of the token before.
 
     Returns:
@@ -230,5 +233,5 @@ def classify(
                         kind = ENDS
                         ended[j] = events[e, AT] - offsets[places[j]]
                     kinds[j] = max(kinds[j], kind)
-        states[j] = state
+        states[j] = CLOSED if state >= 0 and nodes[top, 2] < depth else state
     return len(places), -1
