@@ -24,6 +24,7 @@ _HELD = re.compile(rb'(?="((?:[^"\\]|\\.)*)")', re.DOTALL)
 _PAIR = re.compile(rb'"\s*:.*,\s*"(?:[^"\\]|\\.)*"', re.DOTALL)
 _WHOLE_VALUE = rb'(?:".*"|[-0-9].*[,\s\]}]|.*(?:null|true|false)|.*[\]}])'
 _DOUBLE = re.compile(rb'(?:\[|"\s*:)\s*' + _WHOLE_VALUE, re.DOTALL)
+_NO_STRING = re.compile(rb"[\[\]{}:,\s0-9.eE+\-truefalsn]*")
 
 
 ROOT = -1
@@ -36,7 +37,7 @@ class ElementTokens:
         quotes: int32[n], those with a quote.
         pairs: that may end a name and hold another after it.
         doubles: that may end an element and what follows it, so that another may come: an item of an array begun in
-            it, or a name and its value.
+            it, or a name and its value. `quoted_doubles`: of these, those that may do so inside a string.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -51,7 +52,11 @@ class ElementTokens:
         openings = np.flatnonzero(self._counts(0x5B) + self._counts(0x3A)).tolist()
         self.quotes = np.flatnonzero(quotes).astype(np.int32)
         self.pairs = self._matching(_PAIR, several)
-        self.doubles = self._matching(_DOUBLE, openings)
+        doubles = self._matching(_DOUBLE, openings)
+        self.quoted_doubles = np.intersect1d(doubles, self.quotes).astype(np.int32)
+        # without a quote, a token outside strings is made of what JSON has there
+        plain = [place for place in doubles.tolist() if quotes[place] or _NO_STRING.fullmatch(self.spelling(place))]
+        self.doubles = np.array(plain, np.int32)
         self._ending = self._by_content(_ENDING, self.quotes.tolist())
         self._holding = self._by_content(_HELD, several)
 

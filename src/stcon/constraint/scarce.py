@@ -88,6 +88,9 @@ class ScarceElements:
 
     def _candidates(self, config: Int32, history: History, watched: Scope | None, mask: Int32) -> list[_Candidate]:
         """The tokens that `mask` admits and that can matter to `watched`, the innermost scope that is watched."""
+        doubles = self.tokens.among(self.tokens.quoted_doubles if history.quoted else self.tokens.doubles, mask)
+        if watched is None and not len(doubles):
+            return []
         depth, level = int(config[1]), -1 if watched is None else watched.depth
         is_between = watched is not None and watched.text is None and level == depth
         key = config[: 3 + depth].tobytes() + bytes((level + 1, history.quoted, is_between))
@@ -95,22 +98,25 @@ class ScarceElements:
         if found is None:
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
-            found = self._remembered[key] = self._classify(config, history.quoted > 0, level, is_between, mask)
+            found = self._remembered[key] = self._classify(
+                config, doubles, self._others(history, mask), level, is_between
+            )
         return found
 
-    def _classify(self, config: Int32, quoted: bool, level: int, is_between: bool, mask: Int32) -> list[_Candidate]:
-        tokens = self.tokens
-        doubles = tokens.among(tokens.doubles, mask)
+    def _others(self, history: History, mask: Int32) -> Int32:
+        """The tokens of `mask` that can do anything to an element; inside a string they have a quote."""
+        return self.tokens.among(self.tokens.quotes, mask) if history.quoted else self.tokens.admitted(mask)
+
+    def _classify(self, config: Int32, doubles: Int32, others: Int32, level: int, is_between: bool) -> list[_Candidate]:
         found = {
             place: _Candidate(place, state, MIXED, b"")
             for place, kind, state, _ in self._kinds(config, doubles, STACK_CAP)
             if kind >= ENDS
         }
         if level >= 0:
-            places = tokens.among(tokens.quotes, mask) if quoted else tokens.admitted(mask)
-            for place, kind, state, ended in self._kinds(config, places, level):
+            for place, kind, state, ended in self._kinds(config, others, level):
                 if (kind > QUIET or is_between) and place not in found:
-                    head = tokens.spelling(place)[:ended] if kind == ENDS else b""
+                    head = self.tokens.spelling(place)[:ended] if kind == ENDS else b""
                     found[place] = _Candidate(place, state, kind, head)
         return list(found.values())
 
