@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stcon.errors import Unsupported
+from stcon.grammar.json_schema import numbers
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.satisfy import Satisfiability
 from stcon.grammar.json_schema.schema import SchemaNode
@@ -34,6 +35,8 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
                         pending.append(inner)
             if kind == "string" and len(formula.atoms) > 1:
                 sat.strings.language((formula,))  # a product past its budget is refused now
+            if kind == "number" and len(formula.atoms) > 1 and any(a.atom[0] == "multiple" for a in formula.atoms):
+                numbers.number_language(sat.formulas, (formula,), sat.expander.spellings)  # the same
             if kind == "array":
                 _check_unique(sat, node, formula)
     return len(seen)

@@ -11,7 +11,6 @@ Source: JSON Schema 2020-12 core sections 10 and 11, validation section 6.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -23,8 +22,10 @@ from stcon.grammar.json_schema.formula import Formula, Formulas
 from stcon.grammar.json_schema.schema import SchemaNode, Schemas, canonical, escape, number
 
 MAX_ITEMS = 50_000
+MAX_PROPERTIES = 5_000
 MAX_CONTAINERS = 200
 MAX_DIVISOR_DIGITS = 60
+MAX_COUNT = 10**30
 
 _COUNTED_CLASS = re.compile(r"\^(\[(?:[^\[\]\\]|\\[^bBcux])+\]|\\[dDwWsS])\{(\d{1,7})(,?)(\d{0,7})\}\$")
 
@@ -178,7 +179,9 @@ class Expander:
                 return f.or_(true if value else f.not_(true) for value in values)
             case "number":
                 for value in values:
-                    self.spellings.setdefault(number(value), set()).add(str(value))
+                    exact = number(value)
+                    if not node.dialect.integer_has_no_fraction or exact != exact.to_integral_value():
+                        self.spellings.setdefault(exact, set()).add(str(value))
                 return f.atom(("numbers", frozenset(number(value) for value in values)))
             case "string":
                 return f.atom(("strings", frozenset(values)))
@@ -304,6 +307,7 @@ class Expander:
     def _contains(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         contents = node.contents
         least = _count(node, "minContains", contents.get("minContains", 1))
+        _limit("minContains", least, MAX_ITEMS)
         most = _count(node, "maxContains", contents["maxContains"]) if "maxContains" in contents else None
         if node.dialect.version < 2019:  # minContains and maxContains came then
             least, most = 1, None
@@ -393,7 +397,9 @@ class Expander:
         return self.formulas.and_(self.formulas.atom(("has", name)) for name in names)
 
     def _min_properties(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
-        return self._at_least("minprops", _count(node, keyword, value))
+        count = _count(node, keyword, value)
+        _limit(keyword, count, MAX_PROPERTIES)
+        return self._at_least("minprops", count)
 
     def _max_properties(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
         return self.formulas.atom(("maxprops", _count(node, keyword, value)))
@@ -516,10 +522,15 @@ def _limit(what: str, given: int, limit: int) -> None:
 
 
 def _count(node: SchemaNode, keyword: str, value: Any) -> int:
-    valid = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
-    finite = valid and math.isfinite(value)
-    _require(finite and value >= 0 and value == int(value), node, keyword, "a non-negative integer")
-    return int(value)
+    """A length or a number of items; all past `MAX_COUNT` are alike."""
+    if isinstance(value, (float, Decimal)):
+        exact = Decimal(value)
+        integral = exact.is_finite() and exact == exact.to_integral_value()
+        value = int(min(exact, Decimal(MAX_COUNT))) if integral else None
+    valid = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    _require(valid, node, keyword, "a non-negative integer")
+    assert isinstance(value, int)
+    return min(value, MAX_COUNT)
 
 
 def _decimal(node: SchemaNode, keyword: str, value: Any) -> Decimal:

@@ -18,9 +18,10 @@ from typing import Any
 
 from stcon.automata import ByteDfa, CharDfa, compile_pattern, encode_utf8, literals, product
 from stcon.automata import decimal as decimals
+from stcon.errors import TooLarge
 from stcon.grammar.json_schema.formula import Formula, Formulas
 from stcon.grammar.json_schema.instances import number_truth
-from stcon.grammar.json_schema.strings import MAX_PRODUCT_STATES, _atoms, _evaluate, _shape
+from stcon.grammar.json_schema.strings import MAX_FACTORS, MAX_PRODUCT_STATES, _atoms, _evaluate, _shape
 
 _INTEGER = r"-?(0|[1-9][0-9]*)"
 _PLAIN = _INTEGER + r"(\.(0|[0-9]*[1-9]))?"
@@ -43,7 +44,35 @@ def number_language(
     none = dict.fromkeys(listed, formulas.false)
     if listed and all(formulas.replace(formula, none) is formulas.false for formula in vector):
         return _listed(formulas, vector, {value for atom in listed for value in atom.atom[1]}, authored)
-    return _language(tuple(_shape(formula) for formula in vector))
+    return _language(tuple(_shape(tightest(formulas, formula)) for formula in vector))
+
+
+def tightest(formulas: Formulas, formula: Formula) -> Formula:
+    """A conjunction with only the tightest of its bounds."""
+    if formula.kind != "and":
+        return formula
+    lower: list[tuple[Decimal, bool]] = []
+    upper: list[tuple[Decimal, bool]] = []
+    rest = []
+    for part in formula.parts:
+        positive = part.kind == "atom"
+        atom: tuple[Any, ...] = part.atom if positive else part.parts[0].atom if part.kind == "not" else ()
+        match (positive, atom):
+            case (True, ("min", bound, exclusive)):
+                lower.append((bound, exclusive))
+            case (False, ("max", bound, exclusive)):
+                lower.append((bound, not exclusive))
+            case (True, ("max", bound, exclusive)):
+                upper.append((bound, exclusive))
+            case (False, ("min", bound, exclusive)):
+                upper.append((bound, not exclusive))
+            case _:
+                rest.append(part)
+    if lower:
+        rest.append(formulas.atom(("min", *max(lower))))
+    if upper:
+        rest.append(formulas.atom(("max", *min(upper, key=lambda entry: (entry[0], not entry[1])))))
+    return formulas.and_(rest)
 
 
 def _listed(
@@ -84,6 +113,8 @@ def _language(shape: tuple[Any, ...]) -> ByteDfa | None:
     for part in shape:
         _atoms(part, atoms)
     order: list[Any] = list(atoms)
+    if len(order) > MAX_FACTORS:
+        raise TooLarge("conditions that one number has to tell apart", given=len(order), limit=MAX_FACTORS)
     exponent = all(atom[0] in ("min", "max", "numbers") for atom in order)
     spelling = compile_pattern(_INTEGER if _one_integer(shape) else _SCIENTIFIC if exponent else _PLAIN)
 

@@ -8,11 +8,13 @@ declared names, so that a declared name is never spelled as an undeclared one.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING
 
+from stcon.errors import TooLarge
 from stcon.grammar.json_schema.evaluated import closed_reading, declared_names
 from stcon.grammar.json_schema.formula import Formula
-from stcon.grammar.json_schema.residual import Names
+from stcon.grammar.json_schema.residual import Names, Parts
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, branches
 from stcon.grammar.json_schema.satisfy import NameClass, Vector
 from stcon.grammar.json_schema.strings import Block, Strings, Words, spell
@@ -20,6 +22,10 @@ from stcon.grammar.machine import BEGIN, DEAD, END, SCARCE, SCOPE
 
 if TYPE_CHECKING:
     from stcon.grammar.json_schema.builder import MachineBuilder
+
+
+FEW = 8
+MAX_WIDTH = 40
 
 
 class ObjectBuilder:
@@ -111,6 +117,9 @@ class ObjectBuilder:
 
     def _declared(self, vector: Vector, names: Names) -> tuple[dict[str, int], Vector]:
         """The declared names that may come, with the state after each; and the vector once all are passed over."""
+        parts = self.sat.independent(vector[0]) if len(vector) == 1 else None
+        if parts is not None and parts.counts and parts.required <= names.remaining_set:
+            return self._counted(vector[0], parts, names)
         targets = {}
         current = vector
         for index, name in enumerate(names.remaining):
@@ -127,8 +136,11 @@ class ObjectBuilder:
     def _declared_target(self, vector: Vector, name: str, following: Names) -> int | None:
         """The state after the declared name `name`; None if no value of it leaves anything possible."""
         parts = self.sat.independent(vector[0]) if len(vector) == 1 else None
-        if parts is None:
-            return self._value_of(tuple(self.residuals.take(formula, name) for formula in vector), following)
+        if parts is None or parts.counts:  # counts remain only where a required name cannot come
+            taken = tuple(self.residuals.take(formula, name) for formula in vector)
+            if following.any_order and not self._is_listable(taken):
+                return None  # too much depends on this value now; once other names are read, less does
+            return self._value_of(taken, following)
         if not self.sat.value(parts.demand(name)):
             return None
         return self.builder.event(
@@ -145,6 +157,41 @@ class ObjectBuilder:
         if not self._live(vector, names):
             return None
         return self.builder.event(("colon", vector, names, mark), lambda: self._colon(vector, names), mark=mark)
+
+    def _counted(self, formula: Formula, parts: Parts, names: Names) -> tuple[dict[str, int], Vector]:
+        """`_declared` where the number of names matters and nothing else ties them together.
+
+        The formulas after passing names over are made only for the name that is read: one for each number of names and
+        each name would be too many.
+        """
+        targets = {}
+        others = bool(self.sat.other_names((formula,), names))
+        for index, name in enumerate(names.remaining):
+            following = names.after(index)
+            required = parts.required - {name}
+            missing = parts.least - 1 - len(required)
+            fits = (parts.most is None or len(required) < parts.most) and required <= following.remaining_set
+            enough = others or missing <= 0 or self.sat.optional(parts, following) >= missing
+            if fits and enough and self.sat.value(parts.demand(name)):
+                row = partial(self._counted_colon, formula, names, index)
+                targets[name] = self.builder.event(("counted", formula, name, names), row)
+            if name in parts.required and not names.any_order:
+                break
+        if names.any_order:
+            return targets, (formula,)
+        return targets, (self.residuals.skip_all(formula, names.remaining),)
+
+    def _counted_colon(self, formula: Formula, names: Names, index: int) -> Edges:
+        passed = formula if names.any_order else self.residuals.skip_all(formula, names.remaining[:index])
+        return self._colon((self.residuals.take(passed, names.remaining[index]),), names.after(index))
+
+    def _is_listable(self, vector: Vector) -> bool:
+        """Whether the outcomes of the next value are few enough to list."""
+        width = self.sat.width(vector)
+        try:
+            return width <= MAX_WIDTH and (width <= FEW or self.sat.decide(vector) is not None)
+        except TooLarge:
+            return False
 
     def _live(self, vector: Vector, names: Names) -> bool:
         """Whether some outcome of the next value leaves something possible."""

@@ -8,6 +8,7 @@ Source: Brzozowski's derivatives, on formulas instead of expressions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from stcon.grammar.json_schema.formula import Formula
@@ -79,10 +80,15 @@ class Parts:
 
     Attributes:
         required: the names that must come.
+        least, most: bounds on the number of names; None without an upper one.
+        possible: whether a name's demand can be satisfied, for whoever finds out.
     """
 
     def __init__(self, residuals: Residuals) -> None:
         self.required: set[str] = set()
+        self.least = 0
+        self.most: int | None = None
+        self.possible: dict[str, bool] = {}
         self._residuals = residuals
         self._by_name: dict[str, list[Formula]] = {}
         self._by_set: list[tuple[Formula, Formula]] = []
@@ -100,11 +106,20 @@ class Parts:
                     parts._by_name.setdefault(name, []).append(child)
                 case ("each", names, child):
                     parts._by_set.append((names, child))
+                case ("minprops", count):
+                    parts.least = max(parts.least, count)
+                case ("maxprops", count):
+                    parts.most = count if parts.most is None else min(parts.most, count)
                 case ("true",):
                     pass
                 case _:
                     return None
         return parts
+
+    @property
+    def counts(self) -> bool:
+        """Whether the number of names matters."""
+        return self.least > 0 or self.most is not None
 
     def demand(self, name: str) -> Formula:
         """The value formula that the value of `name` must satisfy."""
@@ -201,6 +216,16 @@ class Residuals:
                     changed[atom] = f.constant(payload[0] == "prop")
             done = self._skipped[key] = f.replace(formula, changed)
         return done
+
+    def skip_all(self, formula: Formula, names: Iterable[str]) -> Formula:
+        """`skip` for several names at once."""
+        passed = frozenset(names)
+        changed = {}
+        for atom in formula.atoms:
+            payload: Any = atom.atom
+            if payload[0] in ("has", "prop") and payload[1] in passed:
+                changed[atom] = self.formulas.constant(payload[0] == "prop")
+        return self.formulas.replace(formula, changed)
 
     def take_other(self, formula: Formula, inside: frozenset[Formula]) -> Formula:
         """`formula` after a name that is not declared and lies in exactly the name sets `inside`."""

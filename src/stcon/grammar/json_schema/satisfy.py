@@ -26,7 +26,7 @@ from stcon.grammar.json_schema.strings import StringLanguages, spell
 from stcon.grammar.json_schema.unique import with_distinct_items
 
 MAX_STEPS = 300_000
-MAX_CASES = 1_000
+MAX_CASES = 256
 
 Vector = tuple[Formula, ...]
 Node = TypeVar("Node", bound=Hashable)
@@ -156,8 +156,12 @@ class Satisfiability:
         return self.object(formula, self.undeclared(formula))
 
     def values(self, formula: Formula) -> list[Any] | None:
-        """All scalar values that satisfy a value formula, if it admits no others and their list is at hand."""
+        """All values that satisfy a value formula, if their list is at hand."""
         f = self.formulas
+        for part in formula.parts if formula.kind == "and" else (formula,):
+            named = listed_values(part) if part.kind == "atom" else None
+            if named is not None:
+                return [value for _, value in named if satisfies(self.expander, formula, value)]
         found: list[Any] = []
         containers: tuple[JsonType, ...] = ("array", "object")
         for kind in containers:
@@ -252,7 +256,7 @@ class Satisfiability:
             return True
         parts = self.independent(formula)
         if parts is not None and parts.required <= names.remaining_set:
-            return all(self.value(parts.demand(name)) for name in parts.required)
+            return self._independent(formula, parts, names)
         known = self._open_objects.setdefault((names.declared, names.remaining), {})
         last = len(names.remaining)
 
@@ -263,6 +267,23 @@ class Satisfiability:
             return self._next_names(*node, names, last)
 
         return self._search((formula, 0), known, ends, following)
+
+    def _independent(self, formula: Formula, parts: Parts, names: Names) -> bool:
+        if parts.most is not None and len(parts.required) > parts.most:
+            return False
+        if parts.most is not None and parts.least > parts.most:
+            return False
+        if not all(self.value(parts.demand(name)) for name in parts.required):
+            return False
+        missing = parts.least - len(parts.required)
+        return missing <= 0 or bool(self.other_names((formula,), names)) or self.optional(parts, names) >= missing
+
+    def optional(self, parts: Parts, names: Names) -> int:
+        """How many of the names still to come may come but need not."""
+        for name in names.remaining:
+            if name not in parts.possible:
+                parts.possible[name] = self.value(parts.demand(name))
+        return sum(parts.possible[name] for name in names.remaining if name not in parts.required)
 
     def _next_names(self, formula: Formula, position: int, names: Names, last: int) -> Iterator[tuple[Formula, int]]:
         residuals = self.residuals
@@ -352,6 +373,12 @@ class Satisfiability:
         """The remainders of `vector` one by one, as far as the caller asks; the same remainder may come again."""
         known = self._decisions.get(vector)
         return iter(known) if known is not None else self._cases_of(vector)
+
+    def width(self, vector: Vector) -> int:
+        """How many schemas, other than listed values, tell the outcomes of the next value apart."""
+        _, rest = self._certain(vector)
+        atoms = frozenset().union(*(_schema_atoms(formula) for formula in rest))
+        return sum(listed_values(atom) is None for atom in atoms)
 
     def hints(self, vector: Vector) -> Iterator[Decision]:
         """Lower bounds on what some values leave, cheap to find: one schema satisfied, nothing known of the others.

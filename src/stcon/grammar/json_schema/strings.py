@@ -41,6 +41,8 @@ Escapes = Literal["minimal", "any"]
 MAX_PRODUCT_STATES = 50_000
 MAX_LENGTH = 2**30
 MAX_COUNTED_LENGTH = 256
+MAX_FACTORS = 24
+MAX_NAME_LENGTH = 2_000
 FAR = UNBOUNDED // 2
 
 
@@ -138,7 +140,7 @@ class StringLanguages:
 
     def _block(self, vector: tuple[Formula, ...], counter: bool) -> Strings:
         for formula in vector:
-            _check_lengths(formula)
+            _check_lengths(formula, MAX_LENGTH if counter else MAX_NAME_LENGTH)
         if counter and len(vector) == 1:
             low, high, rest = _interval(vector[0])
             shape: tuple[Any, ...] = (_shape(rest[0]),) if len(rest) == 1 else (("and", frozenset(map(_shape, rest))),)
@@ -147,6 +149,14 @@ class StringLanguages:
             short, longest = self._short(vector)
             if longest is not None:
                 block = _bounded_block(tuple(map(_shape, short)), 0, longest, self._escapes)
+                if block is not None:
+                    return block
+        else:
+            short, longest = self._short(vector)
+            if longest is not None:  # names are not counted: no longer than a state a character allows
+                limit = ("maxlen", min(longest, MAX_COUNTED_LENGTH))
+                shapes = tuple(("and", frozenset({_shape(formula), limit})) for formula in short)
+                block = _bounded_block(shapes, 0, None, self._escapes)
                 if block is not None:
                     return block
         return _bounded_block(tuple(map(_shape, vector)), 0, None, self._escapes) or EMPTY
@@ -254,11 +264,11 @@ def _interval(formula: Formula) -> tuple[int, int | None, tuple[Formula, ...]]:
     return low, high, tuple(rest)
 
 
-def _check_lengths(formula: Formula) -> None:
+def _check_lengths(formula: Formula, limit: int) -> None:
     for atom in formula.atoms:
         payload: Any = atom.atom
-        if payload[0] in ("minlen", "maxlen") and payload[1] > MAX_LENGTH:
-            raise TooLarge("length of a string", given=payload[1], limit=MAX_LENGTH)
+        if payload[0] == "minlen" and payload[1] > limit:
+            raise TooLarge("length of a string", given=payload[1], limit=limit)
 
 
 @lru_cache(maxsize=4096)
@@ -275,6 +285,8 @@ def _characters(shape: tuple[Any, ...]) -> CharDfa:
         truth = {atom: accepted >= 0 for atom, accepted in zip(order, labels, strict=False)}
         return next((i for i, part in enumerate(shape) if _evaluate(part, truth)), -1)
 
+    if len(order) > MAX_FACTORS:
+        raise TooLarge("conditions that one string has to tell apart", given=len(order), limit=MAX_FACTORS)
     if not order:
         return everything() if label(()) == 0 else product([everything()], lambda _: label(()))
     if len(order) == 1 and len(shape) == 1 and label((0,)) == 0 and label((-1,)) == -1:
@@ -356,15 +368,23 @@ def _fewest_characters(dfa: ByteDfa, counts: NDArray[np.bool_]) -> NDArray[np.in
 
 
 def _infinite(dfa: ByteDfa) -> NDArray[np.bool_]:
-    """Per state of a trim DFA, whether a cycle can be reached: states that are left after peeling off dead ends."""
-    targets = dfa.delta
-    safe = np.where(targets < 0, 0, targets)
+    """Per state of a trim DFA, whether a cycle can be reached: what peeling off dead ends leaves. Cost: edges."""
+    sources, columns = np.nonzero(dfa.delta >= 0)
+    edges = np.unique(np.stack([dfa.delta[sources, columns], sources]), axis=1)
+    targets, sources = edges[0], edges[1]
+    outgoing = np.bincount(sources, minlength=dfa.num_states)
+    first = np.searchsorted(targets, np.arange(dfa.num_states + 1))
     alive = np.ones(dfa.num_states, np.bool_)
-    while True:
-        still = ((targets >= 0) & alive[safe]).any(axis=1)
-        if np.array_equal(still & alive, alive):
-            return alive
-        alive &= still
+    ended = np.flatnonzero(outgoing == 0).tolist()
+    alive[ended] = False
+    while ended:
+        state = ended.pop()
+        for source in sources[first[state] : first[state + 1]].tolist():
+            outgoing[source] -= 1
+            if outgoing[source] == 0:
+                alive[source] = False
+                ended.append(source)
+    return alive
 
 
 def with_entry(block: Block) -> tuple[int, int]:
