@@ -23,7 +23,6 @@ MAX_REMEMBERED = 4_096
 
 # kinds of tokens, as `stcon.kernels.tracing` numbers them
 QUIET, MARKED, ENDS, MIXED = range(4)
-CLOSED = -2
 
 _BACKSLASH = 0x5C
 _NUMBER_BYTES = frozenset(b"0123456789.eE+-")
@@ -37,15 +36,23 @@ class ClassifyingKernel(Protocol):
     @property
     def machine(self) -> Machine: ...
 
-    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[NDArray[np.uint8], Int32, Int32]: ...
+    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[NDArray[np.uint8], Int32, Int32, Int32]: ...
 
 
 class _Candidate(NamedTuple):
-    """A token (its place), the state it leads to, its kind, and of an `ENDS` token what it adds to the element."""
+    """A token (its place) and what reading it does.
+
+    Attributes:
+        kind: as above.
+        state: reached.
+        rise: the stack's height then, above the depth of the scope in question.
+        head: of an `ENDS` token, what it adds to the element.
+    """
 
     place: int
-    state: int
     kind: int
+    state: int
+    rise: int
     head: bytes
 
 
@@ -71,18 +78,19 @@ class ScarceElements:
         watched = next((scope for scope in reversed(history.scopes) if is_watched(scope)), None)
         ends = _Ends(watched, history)
         ways = ways_of(self.kernel.machine)
-        for place, state, kind, head in self._candidates(config, history, watched, mask):
+        for place, kind, state, rise, head in self._candidates(config, history, watched, mask):
             elements = None if watched is None else watched.elements
-            is_clear = kind <= MARKED
-            if kind == ENDS and ends.is_known:
-                if ends.is_string and (state == CLOSED or ways.is_safe(state, None)):
+            if kind <= MARKED or (kind == ENDS and ends.is_known):
+                is_safe = rise < 0 or (state in ways.between if rise == 0 else rise == 1 and state in ways.endless)
+                if is_safe and (kind <= MARKED or ends.is_string):
                     continue  # `HistoryMasks` looks up the strings that repeat
-                elements, is_clear = ends.after(head), True
-                if elements is None:
-                    yield place
+                if kind == ENDS:
+                    elements = ends.after(head)
+                    if elements is None:
+                        yield place
+                        continue
+                if is_safe or ways.is_safe(state, elements):
                     continue
-            if is_clear and (state == CLOSED or ways.is_safe(state, elements)):
-                continue
             if refuses(self.tokens.spelling(place)):
                 yield place
 
@@ -109,20 +117,20 @@ class ScarceElements:
 
     def _classify(self, config: Int32, doubles: Int32, others: Int32, level: int, is_between: bool) -> list[_Candidate]:
         found = {
-            place: _Candidate(place, state, MIXED, b"")
-            for place, kind, state, _ in self._kinds(config, doubles, STACK_CAP)
+            place: _Candidate(place, MIXED, state, 0, b"")
+            for place, kind, state, _, _ in self._kinds(config, doubles, STACK_CAP)
             if kind >= ENDS
         }
         if level >= 0:
-            for place, kind, state, ended in self._kinds(config, others, level):
+            for place, kind, state, height, ended in self._kinds(config, others, level):
                 if (kind > QUIET or is_between) and place not in found:
                     head = self.tokens.spelling(place)[:ended] if kind == ENDS else b""
-                    found[place] = _Candidate(place, state, kind, head)
+                    found[place] = _Candidate(place, kind, state, height - level, head)
         return list(found.values())
 
-    def _kinds(self, config: Int32, places: Int32, depth: int) -> Iterator[tuple[int, int, int, int]]:
-        kinds, states, ended = self.kernel.classify(config, places, depth)
-        return zip(places.tolist(), kinds.tolist(), states.tolist(), ended.tolist(), strict=True)
+    def _kinds(self, config: Int32, places: Int32, depth: int) -> Iterator[tuple[int, int, int, int, int]]:
+        kinds, states, heights, ended = self.kernel.classify(config, places, depth)
+        return zip(places.tolist(), kinds.tolist(), states.tolist(), heights.tolist(), ended.tolist(), strict=True)
 
     # ------------------------------------------------------------------------------------------------- extensions
 

@@ -129,13 +129,15 @@ class Ways:
     Attributes:
         between: states between elements from where the collection can close, or a string with many ends can begin.
         after: (state between elements, earlier elements) from where there is a way on; the newest.
-        inside: the like inside a container that is an element, with what has been written of it.
+        endless: states inside strings (not after a backslash) that have infinitely many ends, now and after any more.
+        inside: the like of `after` inside a container that is an element, with what has been written of it.
     """
 
     def __init__(self) -> None:
         self.between: set[int] = set()
         self.after: dict[tuple[int, Elements], None] = {}
         self.inside: dict[Hashable, None] = {}
+        self.endless: set[int] = set()
         self._numbers: dict[int, bool] = {}
         self._strings: dict[_Place, _Strings] = {}
 
@@ -181,6 +183,7 @@ class Ways:
         found = self._strings.get(place)
         if found is None:
             found = self._strings[place] = _strings_from(machine, place)
+            self.endless |= found.endless
         if found.ends is not _Ends.MANY:
             return found.ends
         _, _, high = machine.bounds(config.state)
@@ -230,10 +233,17 @@ def _goes_round(machine: Machine, start: int) -> bool:
 
 
 class _Strings(NamedTuple):
-    """The strings that go on from a place: their number, and the most characters that one of their ends demands."""
+    """The strings that go on from a place.
+
+    Attributes:
+        ends: how many they are.
+        least: the most characters that one of their ends demands.
+        endless: the states inside them, not after a backslash, if they are `ENDLESS`.
+    """
 
     ends: _Ends
-    least: int
+    least: int = 0
+    endless: frozenset[int] = frozenset()
 
 
 def _strings_from(machine: Machine, start: _Place) -> _Strings:
@@ -251,7 +261,7 @@ def _strings_from(machine: Machine, start: _Place) -> _Strings:
             continue
         _, low, high = machine.bounds(place.state)
         if low > 0 or machine.label(place.state) >= 0 or len(following) >= MAX_STRING_STATES:
-            return _Strings(_Ends.FEW, 0)
+            return _Strings(_Ends.FEW)
         is_bounded |= high < UNBOUNDED
         edges = machine.row(place.state)[machine.byte_class]
         quote = int(edges[_QUOTE])
@@ -261,9 +271,9 @@ def _strings_from(machine: Machine, start: _Place) -> _Strings:
         following[place] = _next_places(machine, place, edges)
         pending.extend(following[place])
     if not _all_go_on(following, ends):
-        return _Strings(_Ends.FEW, 0)
+        return _Strings(_Ends.FEW)
     if not is_bounded:
-        return _Strings(_Ends.ENDLESS, 0)
+        return _Strings(_Ends.ENDLESS, endless=frozenset(place.state for place in following if not place.escaped))
     return _Strings(_Ends.MANY if _fewest_texts(following, ends) >= MANY else _Ends.FEW, least)
 
 

@@ -134,24 +134,27 @@ class CpuKernel:
                 self._marked()
         return self._is_scarce
 
-    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[UInt8, Int32, Int32]:
+    def classify(self, config: Int32, places: Int32, depth: int) -> tuple[UInt8, Int32, Int32, Int32]:
         """What reading each of `places` (indices into ``vocabulary.order``) does here at `depth` or less.
 
         Returns:
-            kinds uint8[n], states reached int32[n], and where elements end int32[n] (`tracing.classify`).
+            kinds uint8[n], states and stack heights reached int32[n], and where elements end int32[n]
+            (`tracing.classify`).
         """
         with self._lock:
-            vocabulary, scratch = self.vocabulary, (self._nodes, self._seen, self._events)
-            tokens = (vocabulary.data, vocabulary.offsets, places)
+            data, offsets, scratch = (
+                self.vocabulary.data,
+                self.vocabulary.offsets,
+                (self._nodes, self._seen, self._events),
+            )
             kinds = np.zeros(len(places), np.uint8)
-            states, ended = np.full((2, len(places)), -1, np.int32)
-            found = (kinds, states, ended)
+            states, heights, ended = np.full((3, len(places)), -1, np.int32)
             done = 0
             while True:
-                arrays, marks = self._refresh(), self._marked()
-                done, missing = tracing.classify(arrays, marks, config, *tokens, done, depth, *scratch, *found)
+                arrays, marks, place = self._refresh(), self._marked(), (config, data, offsets, places, done, depth)
+                done, missing = tracing.classify(arrays, marks, *place, *scratch, kinds, states, heights, ended)
                 if missing < 0:
-                    return found
+                    return kinds, states, heights, ended
                 self.machine.build(missing)
 
     def forced(self, config: Int32, limit: int) -> bytes:

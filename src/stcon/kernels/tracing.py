@@ -38,8 +38,6 @@ NEEDS_ROOM = -3
 # that was asked for; more than that
 QUIET, MARKED, ENDS, MIXED = range(4)
 
-CLOSED = -2
-
 AT, MARK, DEPTH = range(3)
 EVENT_WORDS = 3
 MAX_EVENTS_OF_A_BYTE = 2 * CAP + 4
@@ -191,6 +189,7 @@ def classify(
     events: Int32,
     kinds: UInt8,
     states: Int32,
+    heights: Int32,
     ended: Int32,
 ) -> tuple[int, int]:
     """What the events at stack depth `depth` or less are, for each of some tokens read at `config`.
@@ -201,8 +200,7 @@ def classify(
         nodes: int32[:, 3] with room for `CAP` more a byte of a token.
         events: scratch for `MAX_EVENTS_OF_A_BYTE` events.
         kinds: uint8[n], `QUIET`, `MARKED`, `ENDS` or `MIXED`.
-        states: int32[n], the state that each token leads to, -1 where it cannot be read, `CLOSED` where the stack is
-            then lower than `depth`.
+        states, heights: int32[n], the state that each token leads to, -1 where it cannot be read; the stack's height.
         ended: int32[n], where in an `ENDS` token the element ends: bytes of the token before.
 
     Returns:
@@ -233,5 +231,5 @@ def classify(
                         kind = ENDS
                         ended[j] = events[e, AT] - offsets[places[j]]
                     kinds[j] = max(kinds[j], kind)
-        states[j] = CLOSED if state >= 0 and nodes[top, 2] < depth else state
+        states[j], heights[j] = state, nodes[top, 2]
     return len(places), -1
