@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
     from stcon.models.base import Model
 
-Whitespace = Literal["compact", "json", "flexible"]
+Whitespace = Literal["compact", "json", "pretty", "flexible"]
 KeyOrder = Literal["schema", "any"]
 
 
@@ -35,7 +35,7 @@ def compile(  # the public name is stcon.compile
     Args:
         schema: a schema as Python data (a dict, or a boolean), as JSON text, or a pydantic model class.
         whitespace: ``"compact"`` writes none; ``"json"`` writes one space after each comma and colon, as `json.dumps`
-            does; ``"flexible"`` allows any bounded run.
+            does; ``"pretty"`` a line a member (``indent=2``); ``"flexible"`` allows any bounded run.
         key_order: ``"schema"`` fixes the order of declared keys to the schema's, ``"any"`` lets the model choose.
         closed: an object that lists ``properties`` and says nothing of additional ones takes none.
         **options: passed on to `stcon.grammar.compile_json_schema` (``escapes``, ``format``,
@@ -47,7 +47,7 @@ def compile(  # the public name is stcon.compile
     Raises:
         GrammarError: the schema is not one, cannot be satisfied, uses what is not enforced exactly, or is too large.
     """
-    _require_choice("whitespace", whitespace, ("compact", "json", "flexible"))
+    _require_choice("whitespace", whitespace, ("compact", "json", "pretty", "flexible"))
     _require_choice("key_order", key_order, ("schema", "any"))
     plain = _as_schema(schema)
     from stcon.grammar import compile_json_schema

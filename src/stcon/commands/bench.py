@@ -31,7 +31,9 @@ def bench() -> None:
 @click.option("--modes", default=",".join(MODES), show_default=True, metavar="LIST", help="Which modes, by commas.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, metavar="N")
 @click.option("--max-tokens", type=click.IntRange(min=1), default=320, show_default=True, metavar="N")
-@click.option("--whitespace", type=click.Choice(["compact", "json", "flexible"]), default="compact", show_default=True)
+@click.option(
+    "--whitespace", type=click.Choice(["compact", "json", "pretty", "flexible"]), default="compact", show_default=True
+)
 @click.option("--show-text", is_flag=True, help="Also print every output.")
 @json_option
 def extract(

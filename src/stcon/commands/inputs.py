@@ -35,7 +35,7 @@ def constraint_options(function: F) -> F:
         ),
         click.option(
             "--whitespace",
-            type=click.Choice(["compact", "json", "flexible"]),
+            type=click.Choice(["compact", "json", "pretty", "flexible"]),
             default="compact",
             show_default=True,
             help="None; one space after comma and colon; or any bounded run.",
