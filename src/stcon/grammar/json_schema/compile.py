@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
-from stcon.errors import InvalidOption, InvalidSchema, TooLarge
+from stcon.errors import GrammarError, InvalidOption, InvalidSchema, TooLarge
 from stcon.grammar.grammar import Grammar
 from stcon.grammar.json_schema.builder import KeyOrder, MachineBuilder, Options
 from stcon.grammar.json_schema.check import check_reachable
@@ -17,7 +17,7 @@ from stcon.grammar.json_schema.keywords import Expander
 from stcon.grammar.json_schema.layout import MAX_WHITESPACE, Layout, Whitespace
 from stcon.grammar.json_schema.residual import Residuals
 from stcon.grammar.json_schema.satisfy import Satisfiability
-from stcon.grammar.json_schema.schema import Schemas, check_json
+from stcon.grammar.json_schema.schema import MAX_EXPONENT, Schemas, check_json
 from stcon.grammar.json_schema.strings import Escapes, StringLanguages
 from stcon.grammar.machine import DEFAULT_MAX_STATES
 
@@ -76,14 +76,18 @@ def compile_json_schema(
         check_reachable(sat, schemas.root)
         machine = MachineBuilder(sat, options).build(expander.schema(schemas.root))
     except RecursionError:
-        raise TooLarge("nesting of the schema", given=1000, limit=200, advice="flatten it") from None
+        raise TooLarge("nesting of the schema", given=1000, limit=200, pointer="", advice="flatten it") from None
+    except GrammarError as error:
+        if error.pointer is None:
+            error.at("")
+        raise
     return Grammar(machine, kind="json", source=contents)
 
 
 def _parse(schema: str | bytes | bool | Mapping[str, Any]) -> Any:
     if isinstance(schema, (str, bytes)):
         try:
-            return json.loads(schema, parse_float=Decimal, parse_constant=_no_constant)
+            return json.loads(schema, parse_float=Decimal, parse_int=_integer, parse_constant=_no_constant)
         except json.JSONDecodeError as error:
             raise InvalidSchema(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
         except UnicodeDecodeError as error:
@@ -97,6 +101,12 @@ def _parse(schema: str | bytes | bool | Mapping[str, Any]) -> Any:
     if isinstance(schema, Mapping):
         return dict(schema)
     raise InvalidSchema(f"expected a schema (an object or a boolean), got {type(schema).__name__}", pointer="")
+
+
+def _integer(text: str) -> int:
+    if len(text) > 2 * MAX_EXPONENT:  # Python refuses to read much longer ones
+        raise TooLarge("digits of a number", given=len(text), limit=2 * MAX_EXPONENT, pointer="")
+    return int(text)
 
 
 def _no_constant(name: str) -> Any:
