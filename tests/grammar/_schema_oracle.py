@@ -20,7 +20,8 @@ from stcon.grammar.machine import STACK_CAP, Configuration, Machine
 WHITESPACE = {
     "compact": {"separators": (",", ":")},
     "json": {},
-    "flexible": {"indent": 2},
+    "pretty": {"indent": 2},
+    "flexible": {"indent": 1},
 }
 
 _CLOSERS = b'"}],:0e l'
