@@ -211,14 +211,15 @@ class NeedTable:
             raise _too_large("points", self.num_points + 1, MAX_POINTS)
         flat = ends[:, rules.PUSHED] == 0
         targets = self.points(ends[flat, rules.STATE], ends[flat, rules.COUNTER])
-        self._links.append(_unique_rows(np.stack([targets, ends[flat, rules.HEIGHT]], axis=1)))
+        links = np.unique(targets << 16 | ends[flat, rules.HEIGHT])
+        self._links.append(np.stack([links >> 16, links & 0xFFFF], axis=1).astype(np.int32))
         calls: set[tuple[int, int]] = set()
-        for state, counter, height, start, count in ends[~flat].tolist():
+        for state, counter, height, start, count, _ in ends[~flat].tolist():
             pushed = tuple(symbols[start : start + count].tolist())
             calls.add((self._call(self.point(state, counter), pushed), height))
         self._pushes.append(sorted(calls))
         leaving: dict[int, int] = {}
-        for kind, state, counter, subtree, byte in exits.tolist():
+        for kind, state, counter, subtree, byte, _ in exits.tolist():
             exit = self._exit_of(kind & 1, self.machine.label(state), counter, subtree, byte)
             if exit is not None:
                 leaving[exit] = min(leaving.get(exit, kind >> 1), kind >> 1)
@@ -274,7 +275,7 @@ class NeedTable:
             self._direct[point] += self._boundary(state)
             return point
         if exit.kind == AFTER and self.machine.is_final(state):
-            return self._add(Found(exits=np.array([(AFTER, state, counter, exit.subtree, 0)], np.int32)))
+            return self._add(Found(exits=np.array([(AFTER, state, counter, exit.subtree, 0, 0)], np.int32)))
         return self._add(
             self.walker.from_inside(state, counter, exit.subtree, exit.byte if exit.kind == BEFORE else None)
         )
@@ -377,10 +378,6 @@ def _counted_labels(machine: Machine, counters: Counters) -> dict[int, int]:
                 own = max(low, high + 1 if high < UNBOUNDED else 0, int(counters.top[state]))
                 counted[label] = max(counted.get(label, 0), 0 if effect & RESET else own)
     return counted
-
-
-def _unique_rows(rows: NDArray[np.integer]) -> Int32:
-    return np.unique(rows, axis=0).astype(np.int32) if len(rows) else np.zeros((0, 2), np.int32)
 
 
 def _flat(parts: list[Int32]) -> tuple[Int32, Int32]:

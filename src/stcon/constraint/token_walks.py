@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stcon.grammar.machine import CONFIG_WORDS, Machine
 from stcon.kernels import plain, rules
-from stcon.kernels.stepping import CAP, FIRST_PUSH, SEEN_WORDS
+from stcon.kernels.stepping import CAP, COUNTER_HIGH, COUNTER_LOW, FIRST_PUSH, SEEN_WORDS
 from stcon.kernels.walk import Trie
 from stcon.vocab import Vocabulary
 
@@ -29,6 +29,13 @@ class Found(NamedTuple):
     ends: Int32 = np.zeros((0, rules.END_WORDS), np.int32)
     exits: Int32 = np.zeros((0, rules.EXIT_WORDS), np.int32)
     symbols: Int32 = np.zeros(0, np.int32)
+
+    def moved(self, by: int) -> Found:
+        """The same from a counter that is larger `by` so much."""
+        ends, exits = self.ends.copy(), self.exits.copy()
+        ends[:, rules.COUNTER] += by * ends[:, rules.RELATIVE]
+        exits[:, rules.COUNT] += by * exits[:, rules.IS_RELATIVE]
+        return Found(ends, exits, self.symbols)
 
     def with_ends(self, ends: Int32) -> Found:
         """With these as well."""
@@ -78,6 +85,7 @@ class Walker:
         self._config = np.zeros(CONFIG_WORDS, np.int32)
         self._room = 1 << 12
         self._buffers = self._new_buffers()
+        self._walked: dict[tuple[int, bool], tuple[int, int, int, Found]] = {}
         self._below: dict[int, tuple[bool, list[int]]] = {}
         skip = vocabulary.trie.skip
         leaves = np.flatnonzero(skip == np.arange(1, len(skip) + 1))
@@ -98,11 +106,21 @@ class Walker:
         self._config[0], self._config[2] = state, counter
         run = self.run(self._config)
         in_rest = run != plain.MIXED
-        found = self._collect(in_rest, 0, len(self.tries[in_rest][0]), 0, -1)
+        found = self._from_state(state, counter, in_rest)
         if in_rest and run:
             ends = np.zeros((self.plain.longest + 1, rules.END_WORDS), np.int32)
             count = rules.plain_ends(self.arrays, self.following, self._occurring, state, counter, run, ends)
             found = found.with_ends(ends[:count])
+        return found
+
+    def _from_state(self, state: int, counter: int, in_rest: bool) -> Found:
+        """The walk from a state, or that from another counter if the same happens from there."""
+        low, high, start, known = self._walked.get((state, in_rest), (1, 0, 0, NOTHING))
+        if low <= counter <= high:
+            return known.moved(counter - start)
+        found = self._collect(in_rest, 0, len(self.tries[in_rest][0]), 0, -1)
+        low, high = int(self.seen[COUNTER_LOW]), int(self.seen[COUNTER_HIGH])
+        self._walked[state, in_rest] = low, high, counter, found
         return found
 
     def from_inside(self, state: int, counter: int, subtree: int, unread: int | None) -> Found:
@@ -120,7 +138,7 @@ class Walker:
             return self._collect(in_rest, node, end, int(depth[node]) - 1, unread)
         found = self._collect(in_rest, node + 1, end, int(depth[node]), -1)
         if first[node + 1] > first[node]:
-            found = found.with_ends(np.array([(state, counter, 0, 0, 0)], np.int32))
+            found = found.with_ends(np.array([(state, counter, 0, 0, 0, 0)], np.int32))
         return found
 
     def below(self, subtree: int) -> tuple[bool, list[int]]:

@@ -19,28 +19,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon._numba import njit, wide
-from stcon.grammar.machine import DEAD, FINAL
-from stcon.kernels.stepping import ALIVE, FIRST_PUSH, Arrays, Int32, Int64, enter, open_nodes, step
+from stcon.grammar.machine import COUNT as COUNTS
+from stcon.grammar.machine import DEAD, FINAL, RESET, UNBOUNDED
+from stcon.kernels.stepping import ALIVE, DIED, FIRST_PUSH, Arrays, Int32, Int64, enter, open_nodes, step, within
 from stcon.kernels.walk import Trie
 
 if TYPE_CHECKING:
     from stcon.vocab.vocabulary import Vocabulary
 
-# columns of an end: state and counter after a token, highest stack on its way, symbols pushed (start, count)
-STATE, COUNTER, HEIGHT, START, PUSHED = range(5)
-END_WORDS = 5
+# columns of an end: state and counter after a token, highest stack on its way, symbols pushed (start, count), and
+# whether the counter is the place's with what was counted since
+STATE, COUNTER, HEIGHT, START, PUSHED, RELATIVE = range(6)
+END_WORDS = 6
 
-# columns of an exit: its kind, the state that ended, counter, subtree below, byte (only of `BEFORE`)
-KIND, ENDED, COUNT, SUBTREE, BYTE = range(5)
-EXIT_WORDS = 5
+# columns of an exit: its kind and twice the highest stack, the state that ended, counter, subtree below, byte (only of
+# `BEFORE`), and whether the counter is relative
+KIND, ENDED, COUNT, SUBTREE, BYTE, IS_RELATIVE = range(6)
+EXIT_WORDS = 6
 
 AFTER = 0  # the callee ended with the node's byte
 BEFORE = 1  # it ends because the node's byte is not its own
 BOUNDARY = 2  # it may end where a token has ended
 
 # columns of `frames`
-F_STATE, F_COUNTER, F_TOP, F_END, F_HEIGHT = range(5)
-FRAME_WORDS = 5
+F_STATE, F_COUNTER, F_RELATIVE, F_TOP, F_END, F_HEIGHT = range(6)
+FRAME_WORDS = 6
 
 _FILTER = 256
 
@@ -120,101 +123,114 @@ def collect(
         ends: int32[:, END_WORDS], exits: int32[:, EXIT_WORDS], symbols: int32[:], written to; few repeat.
 
     Returns:
-        How many ends and exits; -1, -1 if there was no room.
+        How many ends and exits; -1, -1 if there was no room. ``seen`` says from which other counters the same happens
+        (`stepping`), those facts that are relative with their counters moved along.
 
     Cost: that of `walk.walk`.
     """
-    byte_class, delta, label, flags = tables[0], tables[1], tables[2], tables[3]
+    byte_class, delta, label, flags, lo, hi = tables[0], tables[1], tables[2], tables[3], tables[4], tables[5]
     byte, depth, skip, first, _ = trie
-    known_ends = np.full((_FILTER, 4), -1, np.int64)
-    known_exits = np.full((_FILTER, 5), -1, np.int64)
+    known_ends = np.full((_FILTER, END_WORDS), -1, np.int64)
+    known_exits = np.full((_FILTER, EXIT_WORDS), -1, np.int64)
+    known_flat = np.full(_FILTER, -1, np.int64)
     num_ends = num_exits = num_symbols = 0
     i = begin
     while i < end:
         d = depth[i]
         read = first_byte if i == begin and first_byte >= 0 else wide(byte[i])
         k = wide(byte_class[read])
-        before, counter, top, used = (
-            frames[d - 1, F_STATE],
-            frames[d - 1, F_COUNTER],
-            frames[d - 1, F_TOP],
-            frames[d - 1, F_END],
-        )
-        height = frames[d - 1, F_HEIGHT]
-        if delta[before, k] == DEAD and label[before] < 0:
+        before = frames[d - 1, F_STATE]
+        edge = wide(delta[before, k])
+        if edge == DEAD and label[before] < 0:
             i = skip[i]
             continue
-        status, state, counter, _, top, after = step(tables, nodes, seen, k, before, counter, 0, top, used)
-        if after > used:
-            height = max(height, wide(nodes[after - 1, 2]))
-        leaves = -1
-        if status == ALIVE:
-            if flags[state] & FINAL and top == 0:
-                leaves = AFTER
+        counter, relative, top = frames[d - 1, F_COUNTER], frames[d - 1, F_RELATIVE], frames[d - 1, F_TOP]
+        used, height = frames[d - 1, F_END], frames[d - 1, F_HEIGHT]
+        if edge >= 0 and not flags[edge] & FINAL:  # what `step` would do: a call counts references to its arrays
+            status, state, after = ALIVE, edge, used
+            if flags[edge] & RESET:
+                counter, relative = 0, 0
+            elif flags[edge] & COUNTS:
+                counter += 1
+            if lo[edge] > 0 or hi[edge] < UNBOUNDED:
+                status = ALIVE if within(seen, counter, relative, wide(lo[edge]), wide(hi[edge])) else DIED
+                counter = counter if status == ALIVE else -1
         else:
-            pops = counter >= 0 and top == 0 and label[state] >= 0 and delta[state, k] == DEAD
-            if not pops:
-                i = skip[i]
-                continue
+            status, state, counter, relative, top, after = step(
+                tables, nodes, seen, k, before, counter, relative, top, used
+            )
+            if after > used:
+                height = max(height, wide(nodes[after - 1, 2]))
+        leaves = -1
+        if status == ALIVE and flags[state] & FINAL and top == 0:
+            leaves = AFTER
+        elif status != ALIVE and counter >= 0 and top == 0 and label[state] >= 0 and delta[state, k] == DEAD:
             leaves = BEFORE
         if leaves >= 0:
             if num_exits == len(exits):
                 return -1, -1
-            held = wide(subtree[i])
             shown = read if leaves == BEFORE else 0
-            slot = (held * 31 + state * 7 + counter * 3 + shown + height) & (_FILTER - 1)
-            row = known_exits[slot]
-            if (
-                row[0] != held
-                or row[1] != state
-                or row[2] != counter
-                or row[3] != shown
-                or row[4] != height * 2 + leaves
-            ):
-                row[0], row[1], row[2], row[3], row[4] = held, state, counter, shown, height * 2 + leaves
-                out = exits[num_exits]
-                out[KIND], out[ENDED], out[COUNT], out[SUBTREE], out[BYTE] = (
-                    leaves + 2 * height,
-                    state,
-                    counter,
-                    held,
-                    shown,
-                )
-                num_exits += 1
+            fact = (leaves + 2 * height, state, counter, wide(subtree[i]), shown, relative)
+            num_exits += note(fact, known_exits, exits, num_exits)
+        if leaves >= 0 or status != ALIVE:
             i = skip[i]
             continue
-        frames[d, F_STATE], frames[d, F_COUNTER], frames[d, F_TOP], frames[d, F_END] = state, counter, top, after
-        frames[d, F_HEIGHT] = height
+        frames[d, F_STATE], frames[d, F_COUNTER], frames[d, F_RELATIVE] = state, counter, relative
+        frames[d, F_TOP], frames[d, F_END], frames[d, F_HEIGHT] = top, after, height
         if first[i + 1] > first[i]:
+            key = (state << 34) + (counter << 1) + relative
+            slot = (state * 31 + counter) & (_FILTER - 1)
+            if top == 0 and height == 0:
+                if known_flat[slot] == key:
+                    i += 1
+                    continue
+                known_flat[slot] = key
             pushed = wide(nodes[top, 2]) if top > 0 else 0
             if num_ends == len(ends) or num_symbols + pushed > len(symbols):
                 return -1, -1
-            hashed = 0
-            node = top
-            while node > 0:
-                hashed = hashed * 1000003 + nodes[node, 0] + 1
-                node = wide(nodes[node, 1])
-            slot = (state * 31 + counter * 7 + height + hashed) & (_FILTER - 1)
-            line = known_ends[slot]
-            if line[0] != state or line[1] != counter or line[2] != height or line[3] != hashed:
-                line[0], line[1], line[2], line[3] = state, counter, height, hashed
-                fact = ends[num_ends]
-                fact[STATE], fact[COUNTER], fact[HEIGHT], fact[START], fact[PUSHED] = (
-                    state,
-                    counter,
-                    height,
-                    num_symbols,
-                    pushed,
-                )
-                node, place = top, num_symbols + pushed
-                while node > 0:
-                    place -= 1
-                    symbols[place] = nodes[node, 0]
-                    node = wide(nodes[node, 1])
-                num_symbols += pushed
+            fact = (state, counter, height, stack_hash(nodes, top), pushed, relative)
+            if note(fact, known_ends, ends, num_ends):
+                ends[num_ends, START] = num_symbols
+                num_symbols = write_stack(nodes, top, num_symbols + pushed, symbols)
                 num_ends += 1
         i += 1
     return num_ends, num_exits
+
+
+@njit
+def note(fact: tuple[int, int, int, int, int, int], known: Int64, out: Int32, line: int) -> int:
+    """Write a fact to ``out[line]`` unless it is among the `known` (int64[_FILTER, 6], the last met); 1 if written."""
+    slot = (fact[0] * 7 + fact[1] * 31 + fact[2] * 3 + fact[3] * 131 + fact[4] + fact[5]) & (_FILTER - 1)
+    same = True
+    for i in range(len(fact)):
+        same = same and known[slot, i] == fact[i]
+    if same:
+        return 0
+    for i in range(len(fact)):
+        known[slot, i] = fact[i]
+        out[line, i] = fact[i] & 0x7FFFFFFF
+    return 1
+
+
+@njit
+def stack_hash(nodes: Int32, top: int) -> int:
+    """A number that stacks share only if they are almost certainly equal; 0 for the empty one."""
+    mixed = 0
+    while top > 0:
+        mixed = mixed * 1000003 + nodes[top, 0] + 1
+        top = wide(nodes[top, 1])
+    return mixed
+
+
+@njit
+def write_stack(nodes: Int32, top: int, end: int, symbols: Int32) -> int:
+    """Write a stack, bottom first, so that it ends at `end`; returns that."""
+    place = end
+    while top > 0:
+        place -= 1
+        symbols[place] = nodes[top, 0]
+        top = wide(nodes[top, 1])
+    return end
 
 
 @njit
@@ -237,8 +253,8 @@ def plain_ends(
         repeats = target == state and after == counter
         state, counter = target, after
         if occurring[length] or repeats:
-            fact = ends[count]
-            fact[STATE], fact[COUNTER], fact[HEIGHT], fact[START], fact[PUSHED] = state, counter, 0, 0, 0
+            ends[count, :] = 0
+            ends[count, STATE], ends[count, COUNTER] = state, counter
             count += 1
         if repeats:
             break
@@ -249,5 +265,6 @@ def plain_ends(
 def open_place(config: Int32, depth: int, frames: Int64, nodes: Int32, seen: Int64) -> None:
     """Put a state and counter (a packed configuration with an empty stack) at a depth of the trie."""
     state, counter, _ = open_nodes(config, nodes, seen)
-    frames[depth, F_STATE], frames[depth, F_COUNTER], frames[depth, F_TOP] = state, counter, 0
+    frames[depth, F_STATE], frames[depth, F_COUNTER], frames[depth, F_RELATIVE] = state, counter, 1
+    frames[depth, F_TOP] = 0
     frames[depth, F_END], frames[depth, F_HEIGHT] = FIRST_PUSH, 0

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon._numba import njit, wide
-from stcon.grammar.machine import DEAD
+from stcon.grammar.machine import DEAD, UNBOUNDED
 from stcon.kernels.minplus import INF, LOW, SHIFT, completed, frame_vector
 from stcon.kernels.stepping import ALIVE, CAP, FIRST_PUSH, Arrays, Int32, Int64, open_nodes, step
 from stcon.kernels.walk import Trie
@@ -107,7 +107,7 @@ def walk_within(
     Returns:
         0, or `NO_ROOM`.
     """
-    byte_class, delta, label = tables[0], tables[1], tables[2]
+    byte_class, delta, label, flags, lo, hi = tables[0], tables[1], tables[2], tables[3], tables[4], tables[5]
     byte, depth, skip, first, tokens = trie
     state, counter, top = open_nodes(config, nodes, seen)
     for node in range(top, -1, -1):
@@ -123,16 +123,20 @@ def walk_within(
         if delta[state, k] == DEAD and label[state] < 0:
             i = skip[i]
             continue
-        status, state, counter, _, top, end = step(
-            tables, nodes, seen, k, state, frames[d - 1, 1], 0, frames[d - 1, 2], used
-        )
-        if status != ALIVE:
-            i = skip[i]
-            continue
-        for node in range(used, end):
-            held[node] = frame_above(value, follow, links, vectors, count, wide(nodes[node, 0]), held[nodes[node, 1]])
-            if held[node] < 0:
-                return NO_ROOM
+        edge = wide(delta[state, k])
+        counter, top, end = frames[d - 1, 1], frames[d - 1, 2], used
+        if edge >= 0 and flags[edge] == 0 and lo[edge] == 0 and hi[edge] == UNBOUNDED:
+            state = edge  # what `step` would do: a call counts references to its arrays
+        else:
+            status, state, counter, _, top, end = step(tables, nodes, seen, k, state, counter, 0, top, used)
+            if status != ALIVE:
+                i = skip[i]
+                continue
+            for node in range(used, end):
+                symbol, below = wide(nodes[node, 0]), wide(held[nodes[node, 1]])
+                held[node] = frame_above(value, follow, links, vectors, count, symbol, below)
+                if held[node] < 0:
+                    return NO_ROOM
         frames[d, 0], frames[d, 1], frames[d, 2], frames[d, 3] = state, counter, top, end
         if first[i + 1] > first[i]:
             row = memo[(state * 31 + counter * 7 + held[top]) & (_MEMO - 1)]
