@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import random
+import re
 from collections import deque
 from collections.abc import Iterator
 from decimal import Decimal
@@ -30,19 +31,57 @@ _CLOSERS = b'"}],:0e l'
 def validator(schema: Any, **options: Any) -> Any:
     """The validator of the draft that ``$schema`` names, 2020-12 without one; nothing is fetched.
 
-    Numbers are exact: floats of the schema become decimals, and instances may hold decimals (see `parse`).
+    Numbers are exact: floats of the schema become decimals, and instances may hold decimals (see `parse`). Patterns
+    mean what they mean in ECMA's dialect.
     """
     chosen = validator_for(schema, default=jsonschema.Draft202012Validator)
     if chosen is not jsonschema.Draft4Validator:  # where 1.0 is an integer
         checker = chosen.TYPE_CHECKER.redefine("integer", _is_integer)
         chosen = jsonschema.validators.extend(chosen, type_checker=checker)
-    return chosen(exact(schema), **options)
+    return chosen(exact(with_ecma_patterns(schema)), **options)
 
 
 def _is_integer(checker: Any, value: Any) -> bool:
     if isinstance(value, Decimal):
         return value == value.to_integral_value()
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def with_ecma_patterns(schema: Any) -> Any:
+    """`schema` with its patterns rewritten so that Python reads them as ECMA does."""
+    if isinstance(schema, list):
+        return [with_ecma_patterns(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    done = {}
+    for keyword, value in schema.items():
+        if keyword == "pattern" and isinstance(value, str):
+            done[keyword] = ecma(value)
+        elif keyword == "patternProperties":
+            done[keyword] = {ecma(pattern): with_ecma_patterns(part) for pattern, part in value.items()}
+        elif keyword in ("properties", "$defs", "definitions", "dependencies", "dependentSchemas"):
+            done[keyword] = {name: with_ecma_patterns(part) for name, part in value.items()}
+        else:
+            done[keyword] = value if keyword in ("const", "enum", "default") else with_ecma_patterns(value)
+    return done
+
+
+_ECMA = {".": r"[^\n\r\u2028\u2029]", "$": r"\Z", r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": "[A-Za-z0-9_]"}
+_ECMA_IN_CLASS = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
+_TOKEN = re.compile(r"\\.|\[\^?|\]|.", re.DOTALL)
+
+
+def ecma(pattern: str) -> str:
+    """`pattern` with what the two dialects read differently spelled out: dot, end, digits, word characters."""
+    done, in_class = [], False
+    for token in _TOKEN.findall(pattern):
+        if not in_class:
+            in_class = token in ("[", "[^")
+            done.append(_ECMA.get(token, token))
+        else:
+            in_class = token != "]"
+            done.append(_ECMA_IN_CLASS.get(token, "\\[" if token == "[" else "\\[^" if token == "[^" else token))
+    return "".join(done)
 
 
 def exact(value: Any) -> Any:
