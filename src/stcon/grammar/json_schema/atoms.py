@@ -32,7 +32,18 @@ smaller ones: a count goes down by one, an item index moves left, a name that ha
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 JsonType = Literal["null", "boolean", "number", "string", "array", "object"]
 TYPES: tuple[JsonType, ...] = ("null", "boolean", "number", "string", "array", "object")
+
+_LEAST = {"minlen": "maxlen", "minitems": "maxitems", "minprops": "maxprops"}
+_MOST = {most: least for least, most in _LEAST.items()}
+
+
+def complement(payload: Any) -> Any:
+    """The count that is true where the count `payload` is false: at most n - 1 for at least n; None for other atoms."""
+    tag = payload[0]
+    if tag in _LEAST and payload[1] > 0:
+        return (_LEAST[tag], payload[1] - 1)
+    return (_MOST[tag], payload[1] + 1) if tag in _MOST else None

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
+from stcon.grammar.json_schema.atoms import complement
+
 Payload = tuple[Any, ...]
 """A tag and its arguments, hashable."""
 
@@ -74,7 +76,7 @@ class Formulas:
         return self._node("atom", (), payload)
 
     def not_(self, part: Formula) -> Formula:
-        """Negation, pushed down to atoms and exactly-ones."""
+        """Negation, pushed down to atoms and exactly-ones; counts have no negation but their complement."""
         match part.kind:
             case "true":
                 return self.false
@@ -86,6 +88,8 @@ class Formulas:
                 return self.or_(self.not_(p) for p in part.parts)
             case "or":
                 return self.and_(self.not_(p) for p in part.parts)
+            case "atom" if (counted := complement(part.atom)) is not None:
+                return self.atom(counted)
         return self._node("not", (part,), ())
 
     def and_(self, parts: Iterable[Formula]) -> Formula:
@@ -183,6 +187,8 @@ class Formulas:
             return next(iter(flat))
         for part in flat:
             if part.kind == "not" and part.parts[0] in flat:
+                return zero
+            if part.kind == "atom" and (counted := complement(part.atom)) is not None and self.atom(counted) in flat:
                 return zero
         key = (kind, frozenset(flat))
         node = self._nodes.get(key)

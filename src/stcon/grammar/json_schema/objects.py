@@ -165,13 +165,13 @@ class ObjectBuilder:
         each name would be too many.
         """
         targets = {}
-        others = bool(self.sat.other_names((formula,), names))
+        others = self.sat.others(formula, names, parts.least) if parts.least else 0
         for index, name in enumerate(names.remaining):
             following = names.after(index)
             required = parts.required - {name}
             missing = parts.least - 1 - len(required)
             fits = (parts.most is None or len(required) < parts.most) and required <= following.remaining_set
-            enough = others or missing <= 0 or self.sat.optional(parts, following) >= missing
+            enough = missing <= others or others + self.sat.optional(parts, following) >= missing
             if fits and enough and self.sat.value(parts.demand(name)):
                 row = partial(self._counted_colon, formula, names, index)
                 targets[name] = self.builder.event(("counted", formula, name, names), row)
@@ -179,7 +179,7 @@ class ObjectBuilder:
                 break
         if names.any_order:
             return targets, (formula,)
-        return targets, (self.residuals.skip_all(formula, names.remaining),)
+        return targets, self._possible((self.residuals.skip_all(formula, names.remaining),), names.none())
 
     def _counted_colon(self, formula: Formula, names: Names, index: int) -> Edges:
         passed = formula if names.any_order else self.residuals.skip_all(formula, names.remaining[:index])

@@ -276,7 +276,16 @@ class Satisfiability:
         if not all(self.value(parts.demand(name)) for name in parts.required):
             return False
         missing = parts.least - len(parts.required)
-        return missing <= 0 or bool(self.other_names((formula,), names)) or self.optional(parts, names) >= missing
+        missing -= self.optional(parts, names) if missing > 0 else 0
+        return missing <= 0 or self.others(formula, names, missing) >= missing
+
+    def others(self, formula: Formula, names: Names, cap: int) -> int:
+        """How many names that are not declared may come, each with some value; at most about `cap`."""
+        found = 0
+        for group in self.other_names((formula,), names):
+            if found < cap and next(self.cases(group.after), None) is not None:
+                found += self.strings.count(group.names, cap)
+        return found
 
     def optional(self, parts: Parts, names: Names) -> int:
         """How many of the names still to come may come but need not."""

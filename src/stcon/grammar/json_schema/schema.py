@@ -191,7 +191,7 @@ class Schemas:
         if isinstance(contents, bool):
             key: tuple[int, tuple[str, ...]] = (-1 - contents, ())
         else:
-            key = (id(contents), (resolver._base_uri, *self._scope(resolver)))
+            key = (id(contents), (resolver._base_uri, dialect.name, *self._scope(resolver)))
         node = self._nodes.get(key)
         if node is None:
             self._keep.append(contents)

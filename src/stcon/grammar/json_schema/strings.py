@@ -26,6 +26,7 @@ from stcon.automata import (
     ByteDfa,
     CharDfa,
     compile_pattern,
+    count_words,
     encode_json_string,
     everything,
     length_between,
@@ -114,6 +115,18 @@ class StringLanguages:
         if formula.kind == "atom" and formula.atom[0] in ("minlen", "maxlen"):
             return True
         return formula is self._formulas.true or bool(self.language((formula,)).labels)
+
+    def count(self, formula: Formula, cap: int) -> int:
+        """How many strings satisfy `formula`, at most `cap`; of long ones there are taken to be enough."""
+        if formula is self._formulas.true:
+            return cap
+        language = self.language((formula,), counter=False)
+        if isinstance(language, Words):
+            return min(cap, len(language.texts))
+        lengths = (atom.atom[1] for atom in formula.atoms if atom.atom[0] in ("minlen", "maxlen"))
+        if language.infinite[language.dfa.start] or any(count > MAX_COUNTED_LENGTH for count in lengths):
+            return cap
+        return count_words(_characters((_shape(formula),)), cap)
 
     def _words(self, vector: tuple[Formula, ...]) -> Words | None:
         """The language as a list, if outside the strings that the formulas name nothing is accepted."""
