@@ -68,6 +68,7 @@ class Satisfiability:
         self._decisions: dict[Vector, list[Decision]] = {}
         self._open_objects: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[tuple[Formula, int], bool]] = {}
         self._open_arrays: dict[Formula, bool] = {}
+        self._listing: set[Formula] = set()
         self._parts: dict[Formula, Parts | None] = {}
 
     # ------------------------------------------------------------------------------------------------- values
@@ -162,11 +163,16 @@ class Satisfiability:
             named = listed_values(part) if part.kind == "atom" else None
             if named is not None:
                 return [value for _, value in named if satisfies(self.expander, formula, value)]
-        found: list[Any] = []
         containers: tuple[JsonType, ...] = ("array", "object")
-        for kind in containers:
-            if self.of_type(kind, self.expander.expand(formula, kind)):
+        if formula in self._listing:  # asked below itself, by the items of a recursive schema
+            return None
+        self._listing.add(formula)
+        try:
+            if any(self.of_type(kind, self.expander.expand(formula, kind)) for kind in containers):
                 return None
+        finally:
+            self._listing.discard(formula)
+        found: list[Any] = []
         if self.expander.expand(formula, "null") is f.true:
             found.append(None)
         boolean = self.expander.expand(formula, "boolean")
