@@ -186,6 +186,8 @@ class Expander:
             case "string":
                 return f.atom(("strings", frozenset(values)))
             case "array":
+                if node.contents.get("uniqueItems") is True:
+                    values = tuple(value for value in values if len(set(map(canonical, value))) == len(value))
                 return f.or_(self._exact_array(value, node) for value in values)
         return f.or_(self._exact_object(value, node) for value in values)
 

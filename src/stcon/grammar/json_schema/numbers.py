@@ -16,6 +16,8 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+
 from stcon.automata import ByteDfa, CharDfa, compile_pattern, encode_utf8, literals, product
 from stcon.automata import decimal as decimals
 from stcon.errors import TooLarge
@@ -105,6 +107,30 @@ def satisfiable(formulas: Formulas, formula: Formula) -> bool:
     if formula.kind == "atom" and (formula.atom[0] != "numbers" or formula.atom[1]):
         return True
     return formula.kind == "true" or number_language(formulas, (formula,), {}) is not None
+
+
+def count(formulas: Formulas, formula: Formula, cap: int) -> int:
+    """How many number texts satisfy `formula`, at most `cap`: no fewer than there are values."""
+    dfa = None if formula.kind == "true" else number_language(formulas, (formula,), {})
+    if dfa is None:
+        return cap if formula.kind == "true" else 0
+    ends = (dfa.labels >= 0).astype(np.int64)
+    cap += 1  # 0 may be written -0
+    reached = ends.copy()  # texts of at most as many bytes as rounds
+    for _ in range(dfa.num_states):
+        rows = np.where(dfa.delta < 0, 0, reached[dfa.delta])[:, dfa.byte_class].sum(axis=1)
+        longer = np.minimum(ends + rows, cap)
+        if longer[dfa.start] >= cap or np.array_equal(longer, reached):
+            return int(longer[dfa.start]) - _accepts(dfa, b"-0")
+        reached = longer
+    return cap
+
+
+def _accepts(dfa: ByteDfa, text: bytes) -> bool:
+    state = dfa.start
+    for byte in text:
+        state = int(dfa.delta[state, dfa.byte_class[byte]]) if state >= 0 else -1
+    return state >= 0 and bool(dfa.labels[state] >= 0)
 
 
 @lru_cache(maxsize=4096)

@@ -189,6 +189,20 @@ class Satisfiability:
             found += [word for word in words if satisfies(self.expander, formula, word)]
         return found
 
+    def number_of_values(self, formula: Formula, cap: int) -> int:
+        """How many values satisfy a value formula, at most `cap`; arrays and objects count as many."""
+        local = {kind: self.expander.expand(formula, kind) for kind in TYPES}
+        if any(local[kind] is not self.formulas.false for kind in ("array", "object")):
+            return cap
+        found = int(local["null"] is self.formulas.true)
+        if local["boolean"] is not self.formulas.false:
+            found += 2 if local["boolean"] is self.formulas.true else 1
+        if found < cap and local["number"] is not self.formulas.false:
+            found += numbers.count(self.formulas, local["number"], cap)
+        if found < cap and local["string"] is not self.formulas.false:
+            found += self.strings.count(local["string"], cap)
+        return min(found, cap)
+
     # ------------------------------------------------------------------------------------------------- arrays
 
     def array(self, formula: Formula) -> bool:

@@ -41,10 +41,17 @@ def with_distinct_items(sat: Satisfiability, formula: Formula) -> Formula:
         return f.replace(counts_or_marks, {mark: f.true})
     values = _item_values(sat, parts)
     if values is None:
-        return counts_or_marks
+        return f.false if _too_few_values(sat, parts) else counts_or_marks
     origin = sat.expander.schemas.root
     each = (f.atom(("schema", sat.expander.schemas.values((value,), origin))) for value in values)
     return f.replace(counts_or_marks, {mark: f.and_(f.atom(("contains", child, 0, 1)) for child in each)})
+
+
+def _too_few_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> bool:
+    """Whether all items are of one kind that has fewer values than items are asked for."""
+    least = max((part.atom[1] for part in parts if part.kind == "atom" and part.atom[0] == "minitems"), default=0)
+    demands = [part.atom[2] for part in parts if part.kind == "atom" and part.atom[:2] == ("items", 0)]
+    return least > 1 and bool(demands) and sat.number_of_values(sat.formulas.and_(demands), least) < least
 
 
 def _marked(formula: Formula, unique: Formula) -> bool:
