@@ -39,12 +39,27 @@ def with_distinct_items(sat: Satisfiability, formula: Formula) -> Formula:
     parts = counts_or_marks.parts if counts_or_marks.kind == "and" else (counts_or_marks,)
     if any(part.kind == "atom" and part.atom[0] == "maxitems" and part.atom[1] <= 1 for part in parts):
         return f.replace(counts_or_marks, {mark: f.true})
+    options = _options(parts)
+    if options:
+        rest = [part for part in parts if part.parts != options]
+        done = [with_distinct_items(sat, f.and_([*rest, option])) for option in options]
+        if not any(mark in option.atoms for option in done):
+            return f.or_(done)
     values = _item_values(sat, parts)
     if values is None:
         return f.false if _too_few_values(sat, parts) else counts_or_marks
     origin = sat.expander.schemas.root
     each = (f.atom(("schema", sat.expander.schemas.values((value,), origin))) for value in values)
     return f.replace(counts_or_marks, {mark: f.and_(f.atom(("contains", child, 0, 1)) for child in each)})
+
+
+def _options(parts: tuple[Formula, ...]) -> tuple[Formula, ...]:
+    """The disjuncts of a conjunct that lists arrays of bounded length, as an enumeration of arrays is."""
+
+    def is_bounded(option: Formula) -> bool:
+        return option.kind == "and" and any(part.kind == "atom" and part.atom[0] == "maxitems" for part in option.parts)
+
+    return next((part.parts for part in parts if part.kind == "or" and all(map(is_bounded, part.parts))), ())
 
 
 def _too_few_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> bool:
@@ -65,8 +80,9 @@ def _item_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any] |
     last = max((index + (tag == "item") for tag, index, _ in atoms), default=0)
     if last > MAX_UNIQUE_VALUES:
         return None
+    most = min((part.atom[1] for part in parts if part.kind == "atom" and part.atom[0] == "maxitems"), default=last + 1)
     found: dict[Any, Any] = {}
-    for position in range(last + 1):  # the last one stands for all items after the others
+    for position in range(min(last + 1, most)):  # the last one stands for all items after the others
         demands = [child for tag, index, child in atoms if index == position or (tag == "items" and index < position)]
         values = sat.values(sat.formulas.and_(demands))
         if values is None:
