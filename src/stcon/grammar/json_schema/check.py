@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stcon.errors import Unsupported
+from stcon.errors import TooLarge, Unsupported
 from stcon.grammar.json_schema import numbers
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.satisfy import Satisfiability
@@ -39,6 +39,8 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
                 numbers.number_language(sat.formulas, (formula,), sat.expander.spellings)  # the same
             if kind == "array":
                 _check_unique(sat, node, formula)
+            if kind == "object":
+                _check_names(sat, node, formula)
     return len(seen)
 
 
@@ -48,6 +50,21 @@ def _schemas_in(atom: Any) -> Iterator[SchemaNode]:
             for inner in part.atoms:
                 if inner.atom[0] == "schema":
                     yield inner.atom[1]
+
+
+def _check_names(sat: Satisfiability, node: SchemaNode, formula: Formula) -> None:
+    """Tell undeclared names apart now: many overlapping patterns, or lengths (which names have no register for)."""
+    each = [atom for atom in formula.atoms if atom.atom[0] == "each"]
+    patterned = [atom for atom in each if any(part.atom[0] != "strings" for part in atom.atom[1].atoms)]
+    if len(patterned) < 2 and not any(part.atom[0] in ("minlen", "maxlen") for a in each for part in a.atom[1].atoms):
+        return
+    names = sat.undeclared(formula).none()
+    try:
+        groups = sat.other_names((formula,), names)
+        sat.strings.language(tuple(group.names for group in groups), counter=False)
+    except TooLarge as error:
+        keyword = "patternProperties" if node.has("patternProperties") else "propertyNames"
+        raise error.at(f"{node.pointer}/{keyword}" if node.has(keyword) else node.pointer, keyword) from None
 
 
 def _check_unique(sat: Satisfiability, node: SchemaNode, formula: Formula) -> None:
