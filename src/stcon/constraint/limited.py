@@ -29,7 +29,7 @@ from stcon.constraint.forced import Plan, Planner
 from stcon.constraint.history_masks import HistoryMasks
 from stcon.constraint.witness import Witnesses
 from stcon.errors import DecodingError, LimitTooSmall
-from stcon.grammar.history import History
+from stcon.grammar.history import EMPTY, History
 
 Int32 = NDArray[np.int32]
 
@@ -98,7 +98,8 @@ class LimitedPlanner:
                 plan = other.start()
                 limited = self._fitted(plan, plan.tokens, healed=False, remaining=limit)
         if limited is None:
-            raise LimitTooSmall(limit, None)
+            found = self.witnesses.find(config, EMPTY, limit + RESERVE + self.budget.worst(config))
+            raise LimitTooSmall(limit, len(found) if found and len(found) > limit else None)
         return limited
 
     def step(self, limited: LimitedPlan, token: int) -> LimitedPlan:

@@ -134,7 +134,8 @@ class Matcher:
             out: int32[W] to write to; None: a new array.
             min_bytes: leave out shorter tokens (a plan's cover); end tokens stay.
             remaining: tokens that may still be accepted, this one counted; leave out those after which no completion
-                fits (``docs/budgets.md``). Then all are left out only if ``need()`` is more than that.
+                fits (``docs/budgets.md``). All are left out if ``need()`` is more than that, or if the text must go on
+                to items or names that may not repeat, and no completion was found that fits.
 
         Returns:
             `out`; all zero once finished.

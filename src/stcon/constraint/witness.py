@@ -20,7 +20,7 @@ Int32 = NDArray[np.int32]
 
 MAX_TRIED = 300
 MAX_BRANCHES = 4
-MAX_SLACK = 3
+MAX_SLACK = 6
 
 
 class Witnesses:
@@ -68,7 +68,7 @@ class Witnesses:
             self.budget.restrict(config, limit, mask)
             for token in self._some(mask, done):
                 done.add(token)
-                rest = self._after(config, history, token, limit - 1, tried)
+                rest = self._after(config, history, token, remaining - 1, tried)
                 if rest is not None:
                     return [token, *rest]
         return None
