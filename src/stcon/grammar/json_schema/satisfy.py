@@ -27,6 +27,7 @@ from stcon.grammar.json_schema.unique import with_distinct_items
 
 MAX_STEPS = 300_000
 MAX_CASES = 256
+MAX_NAME_CASES = 128
 
 Vector = tuple[Formula, ...]
 Node = TypeVar("Node", bound=Hashable)
@@ -351,7 +352,10 @@ class Satisfiability:
         def split(index: int, inside: frozenset[Formula], so_far: Formula) -> None:
             if so_far is f.false or (index > 1 and not self._some_name(so_far)):
                 return
-            self._count_case(cases)
+            self._count()
+            cases[0] += 1
+            if cases[0] > MAX_NAME_CASES:
+                raise TooLarge("cases of names that patterns tell apart", given=cases[0], limit=MAX_NAME_CASES)
             if index < len(sets):
                 split(index + 1, inside.union(groups[sets[index]]), f.and_([so_far, sets[index]]))
                 split(index + 1, inside, f.and_([so_far, f.not_(sets[index])]))
