@@ -275,7 +275,7 @@ def test_sizes() -> None:
     machine = small.nested()
     found = sizes(machine)
     assert found[:6] == (5, 0, machine.num_classes, 1, 3, 1)
-    assert found.nbytes == machine.nbytes == 256 + 5 * (4 * machine.num_classes + 13) + 4 * (3 + 4 + 3 + 1 + 1)
+    assert found.nbytes == machine.nbytes == 256 + 5 * (2 * machine.num_classes + 3) + 2 * (3 + 4 + 3 + 1 + 1)
     assert found.token_table_nbytes(1000) == 15_000
     assert sizes(small.spelled(b"abc")).forced == 3
 
