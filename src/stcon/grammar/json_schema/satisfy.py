@@ -27,7 +27,8 @@ from stcon.grammar.json_schema.unique import with_distinct_items
 
 MAX_STEPS = 300_000
 MAX_CASES = 256
-MAX_NAME_CASES = 128
+MAX_NAME_CLASSES = 64
+MAX_NAME_SETS = 8
 
 Vector = tuple[Formula, ...]
 Node = TypeVar("Node", bound=Hashable)
@@ -352,10 +353,9 @@ class Satisfiability:
         def split(index: int, inside: frozenset[Formula], so_far: Formula) -> None:
             if so_far is f.false or (index > 1 and not self._some_name(so_far)):
                 return
-            self._count()
-            cases[0] += 1
-            if cases[0] > MAX_NAME_CASES:
-                raise TooLarge("cases of names that patterns tell apart", given=cases[0], limit=MAX_NAME_CASES)
+            self._count_case(cases)
+            if len(inside) - len(certain) > MAX_NAME_SETS:
+                raise TooLarge("patterns that one name can match", given=len(inside), limit=MAX_NAME_SETS)
             if index < len(sets):
                 split(index + 1, inside.union(groups[sets[index]]), f.and_([so_far, sets[index]]))
                 split(index + 1, inside, f.and_([so_far, f.not_(sets[index])]))
@@ -363,6 +363,8 @@ class Satisfiability:
             after = tuple(self.residuals.take_other(formula, inside) for formula in vector)
             if any(formula is not f.false for formula in after) and self._some_name(so_far):
                 classes.setdefault(after, []).append(so_far)
+                if len(classes) > MAX_NAME_CLASSES:
+                    raise TooLarge("classes of names by patterns", given=len(classes), limit=MAX_NAME_CLASSES)
 
         cases = [0]
         split(0, certain, declared)
