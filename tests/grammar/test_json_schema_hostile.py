@@ -557,7 +557,7 @@ def ends() -> Iterator[Any]:
             yield pytest.param(name, setting, marks=marks, id=f"{name}, {setting}")
 
 
-@pytest.mark.parametrize(("name", "setting"), ends())
+@pytest.mark.parametrize(("name", "setting"), list(ends()))
 def test_hostile_schema_ends(name: str, setting: str) -> None:
     """A grammar or an error of a kind that is right, in seconds, and no refusal after compiling."""
     schema, expected = ENDS[name]
