@@ -339,6 +339,14 @@ ENDS: dict[str, tuple[Any, tuple[type, ...]]] = {
         },
         (Unsatisfiable,),
     ),
+    "counts in an alternative, names that run out": (
+        {
+            "type": "object",
+            "anyOf": [{"minProperties": 3}, {"required": ["zz"]}],
+            "propertyNames": {"pattern": "^[ab]$"},
+        },
+        (Unsatisfiable,),
+    ),
     "unique items that must repeat": (
         {"type": "array", "uniqueItems": True, "enum": [[0, 0, 1], [2]], "unevaluatedItems": {"minimum": 0}},
         RESULT,
@@ -542,6 +550,7 @@ OPEN: dict[str, tuple[tuple[str, ...], str]] = {
     "products of labels": (BOTH, LATE),
     "divisors at one place": (BOTH, LATE),
     "12 contains of 2": (BOTH, LATE),
+    "counts in an alternative, names that run out": (BOTH, "names are counted in conjunctions only: a dead end"),
     "more unique items than values": (BOTH, "values of objects are not counted: a dead end instead of a refusal"),
 }
 
