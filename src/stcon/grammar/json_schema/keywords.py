@@ -271,10 +271,7 @@ class Expander:
         return self._at_least("minlen", count)
 
     def _max_length(self, node: SchemaNode, value: Any, kind: JsonType, keyword: str) -> Formula:
-        from stcon.grammar.json_schema.strings import MAX_LENGTH
-
-        count = _count(node, keyword, value)
-        return self.formulas.true if count > MAX_LENGTH else self.formulas.atom(("maxlen", count))
+        return self.formulas.atom(("maxlen", _count(node, keyword, value)))
 
     def _at_least(self, tag: str, count: int) -> Formula:
         return self.formulas.atom((tag, count)) if count > 0 else self.formulas.true

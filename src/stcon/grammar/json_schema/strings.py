@@ -152,10 +152,13 @@ class StringLanguages:
         return -1
 
     def _block(self, vector: tuple[Formula, ...], counter: bool) -> Strings:
-        for formula in vector:
-            _check_lengths(formula, MAX_LENGTH if counter else MAX_NAME_LENGTH)
+        if not counter:
+            _check_lengths(vector, MAX_NAME_LENGTH)
         if counter and len(vector) == 1:
             low, high, rest = _interval(vector[0])
+            high = None if high is None else min(high, MAX_LENGTH)  # no longer string is ever written
+            if low > MAX_LENGTH:
+                return EMPTY
             shape: tuple[Any, ...] = (_shape(rest[0]),) if len(rest) == 1 else (("and", frozenset(map(_shape, rest))),)
             return _bounded_block(shape, low, high, self._escapes) or EMPTY
         if counter:
@@ -172,6 +175,7 @@ class StringLanguages:
                 block = _bounded_block(shapes, 0, None, self._escapes)
                 if block is not None:
                     return block
+        _check_lengths(vector, MAX_PRODUCT_STATES)
         return _bounded_block(tuple(map(_shape, vector)), 0, None, self._escapes) or EMPTY
 
     def _short(self, vector: tuple[Formula, ...]) -> tuple[tuple[Formula, ...], int | None]:
@@ -187,7 +191,7 @@ class StringLanguages:
             if tag in ("minlen", "maxlen") and count > MAX_COUNTED_LENGTH:
                 values[atom] = f.constant(tag == "maxlen")
                 bound = count if tag == "maxlen" else count - 1
-                longest = bound if longest is None else min(longest, bound)
+                longest = min(bound, MAX_LENGTH) if longest is None else min(longest, bound)
         return tuple(f.replace(formula, values) for formula in vector), longest
 
 
@@ -277,11 +281,12 @@ def _interval(formula: Formula) -> tuple[int, int | None, tuple[Formula, ...]]:
     return low, high, tuple(rest)
 
 
-def _check_lengths(formula: Formula, limit: int) -> None:
-    for atom in formula.atoms:
-        payload: Any = atom.atom
-        if payload[0] == "minlen" and payload[1] > limit:
-            raise TooLarge("length of a string", given=payload[1], limit=limit)
+def _check_lengths(vector: tuple[Formula, ...], limit: int) -> None:
+    """Refuse a least length that would be a state a character past `limit`."""
+    for formula in vector:
+        for atom in formula.atoms:
+            if atom.atom[0] == "minlen" and atom.atom[1] > limit:
+                raise TooLarge("length of a string", given=atom.atom[1], limit=limit)
 
 
 @lru_cache(maxsize=4096)
