@@ -76,6 +76,10 @@ class Control(Protocol):
         """What follows after drawing `token`, which is admissible and no end token."""
         ...
 
+    def need(self) -> int | None:
+        """Fewest tokens that complete the output from here; None where no limit is kept."""
+        ...
+
 
 class FreeControl:
     """No constraint."""
@@ -89,6 +93,9 @@ class FreeControl:
     def choose(self, token: int) -> Step:
         """The token itself."""
         return Step((token,))
+
+    def need(self) -> None:
+        """Not known: nothing says what is complete."""
 
 
 class PlannedControl:
@@ -116,6 +123,9 @@ class PlannedControl:
         kept = () if plan.replace_last else (token,)
         return Step((*kept, *plan.tokens), plan.replace_last, plan.mask, plan.is_done)
 
+    def need(self) -> None:
+        """Not known: that takes the tables of a budget."""
+
 
 class LimitedControl:
     """A grammar under one of the planner's policies, complete within a limit of tokens.
@@ -140,6 +150,10 @@ class LimitedControl:
         """The token, healed if need be, and the forced text after it, as far as the limit allows."""
         assert self._plan is not None, "begin comes first"
         return self._step(self.planner.step(self._plan, token))
+
+    def need(self) -> int | None:
+        """Fewest tokens that complete the output from here (`stcon.constraint.budget.Budget.need`)."""
+        return None if self._plan is None else self.planner.budget.need(self._plan.plan.config)
 
     def _step(self, plan: LimitedPlan) -> Step:
         self._plan = plan
