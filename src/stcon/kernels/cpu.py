@@ -4,8 +4,8 @@
 
 **Cost** of a mask: a copy of 4·W bytes where a row is kept for the configuration; else a walk over the live part of
 the vocabulary's trie (a few nodes at punctuation), or over the few thousand tokens that are not plain text inside a
-string (`plain`). Text constrained by a pattern that treats plain characters differently walks the whole trie, once for
-each row kept.
+string (`plain`). Text that treats plain characters differently, under a pattern, walks only where a token may reach a
+character that is refused (`mixed`), once for each row kept.
 
 **Memory**: the row cache (`cache_bytes`), and a few hundred kilobytes of scratch.
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon.grammar.machine import BEGIN, CONFIG_WORDS, SCARCE, SCOPE, Machine, Tables
-from stcon.kernels import names, plain, stepping, tracing, walk
+from stcon.kernels import mixed, plain, safe, stepping, tracing, walk
 from stcon.kernels.row_cache import RowCache
 from stcon.kernels.stepping import CAP, FIRST_PUSH, SEEN_WORDS, Arrays
 
@@ -76,6 +76,7 @@ class CpuKernel:
         self._is_scarce = False
         self._events = np.zeros((4 * tracing.MAX_EVENTS_OF_A_BYTE, tracing.EVENT_WORDS), np.int32)
         self._memo = plain.new_memo(0)
+        self._safe = safe.new_memo(0)
         self._class_size = np.zeros(0, np.int32)
         self._class_byte = np.zeros(0, np.uint8)
 
@@ -193,7 +194,7 @@ class CpuKernel:
         walk.open_walk(config, self._frames, self._nodes, self._seen)
         run = self._plain_run(config)
         if run == plain.MIXED:
-            self._walk_plain(out)
+            self._walk_plain(config, out)
         else:
             out[:] = self._plain.words[self._plain.row_of_run[run]]
         trie = self.vocabulary.rest
@@ -206,27 +207,40 @@ class CpuKernel:
             self.machine.build(missing)
         walk.set_end_tokens(arrays, self._end_ids, self._frames, self._nodes, self._seen, out)
 
-    def _walk_plain(self, out: Int32) -> None:
+    def _walk_plain(self, config: Int32, out: Int32) -> None:
         """The plain tokens of a walk that is open, where it depends on their characters."""
         trie = self._plain.trie
         place = (self._frames, self._nodes, self._seen)
         verdict = np.empty(len(trie.roots), np.uint8)
         root = 0
         while root < len(trie.roots):
-            arrays = self._refresh()
-            root, missing = names.sort_roots(arrays, self._memo, trie.arrays, trie.roots, root, *place, verdict)
+            arrays, memo = self._refresh(), self._safe_memo()
+            root, missing = mixed.sort_roots(
+                arrays, memo, trie.arrays, trie.phase, trie.height, trie.roots, root, *place, verdict
+            )
             if missing >= 0:
                 self.machine.build(missing)
-        mostly = 2 * int(trie.sizes[verdict == names.ALL].sum()) > int(trie.sizes.sum())
+        length = mixed.safe_length(self._refresh(), self._safe_memo(), int(config[0]), int(config[2]), self._seen)
+        length = min(length, self._plain.longest)
+        mostly = 2 * int(trie.sizes[verdict == mixed.ALL].sum()) > int(trie.sizes.sum())
         out[:] = trie.words if mostly else 0
-        names.set_roots(trie.arrays, trie.roots, verdict, names.ALL, not mostly, out)
-        for root in np.flatnonzero(verdict == names.SOME).tolist():
+        mixed.set_roots(trie.arrays, trie.roots, verdict, mixed.ALL, not mostly, out)
+        if length:
+            out |= self._plain.words[self._plain.row_of_run[length]]
+        for root in np.flatnonzero(verdict == mixed.SOME).tolist():
             node, end = int(trie.roots[root]), int(trie.arrays[2][trie.roots[root]])
             while node < end:
-                arrays = self._refresh()
-                node, missing = names.walk_below(arrays, self._memo, trie.arrays, trie.boundary, node, end, *place, out)
+                arrays, memo = self._refresh(), self._safe_memo()
+                tree = (trie.arrays, trie.phase, trie.reach, trie.height)
+                node, missing = mixed.walk_below(arrays, memo, *tree, length, node, end, *place, out)
                 if missing >= 0:
                     self.machine.build(missing)
+
+    def _safe_memo(self) -> Int32:
+        """What is known of the machine's states as they are now (`safe`)."""
+        if len(self._safe) < safe.PHASES * len(self._memo):
+            self._safe = safe.new_memo(len(self._memo), self._safe)
+        return self._safe
 
     def _plain_run(self, config: Int32) -> int:
         while True:

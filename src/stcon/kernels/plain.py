@@ -22,7 +22,7 @@ from stcon.grammar.machine import COUNT, DEAD, UNBOUNDED, UNBUILT
 from stcon.kernels.stepping import Arrays, Int32, Int64, enter, within
 
 if TYPE_CHECKING:
-    from stcon.kernels.names import PlainTrie
+    from stcon.kernels.mixed import PlainTrie
     from stcon.vocab.vocabulary import Vocabulary
 
 # what `run` answers instead of a length
@@ -61,7 +61,7 @@ class PlainTokens:
         longest: characters of the longest.
         words: int32[rows, W]: ``words[row_of_run[n]]`` has the bits of the plain tokens of at most n characters.
         row_of_run: int32[longest + 1].
-        trie: the plain tokens by their bytes, for states that tell characters apart (`names.PlainTrie`).
+        trie: the plain tokens by their bytes, for states that tell characters apart (`mixed.PlainTrie`).
 
     Cost: 4·W bytes for each length that occurs (about 1.5 MB for 248k tokens).
     """
@@ -80,7 +80,7 @@ class PlainTokens:
     @cached_property
     def trie(self) -> PlainTrie:
         """The trie of these tokens, built on first use."""
-        from stcon.kernels.names import PlainTrie
+        from stcon.kernels.mixed import PlainTrie
 
         vocabulary = self._vocabulary()
         assert vocabulary is not None, "a kernel keeps its vocabulary"

@@ -1,0 +1,226 @@
+"""Masks where plain characters lead to different places: text under a pattern, the names of an open object.
+
+A walk over all tokens would visit most of the vocabulary to find that nearly all of it is allowed. Two facts spare it
+(`safe`): where the state takes any n characters, the tokens of at most n are allowed at once; and in a walk over the
+others, whole subtrees are, below each node whose state takes as many characters as the longest token there still has.
+
+The tokens are taken by their first byte, so that a byte that leads into free text costs nothing for each of its tokens:
+after the opening quote of a name, say, where only the first letters of declared names lead elsewhere. Tokens that are
+not plain are walked as always.
+"""
+
+# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stcon._numba import njit, wide
+from stcon.grammar.machine import DEAD, UNBOUNDED
+from stcon.kernels.safe import MOST, PHASES, SAFE, explore, next_phase
+from stcon.kernels.stepping import DIED, NEEDS_ROW, Arrays, Int32, Int64, step, within
+from stcon.kernels.walk import COUNTER, END, RELATIVE, STATE, TOP, Trie
+from stcon.vocab.trie import build_trie
+
+if TYPE_CHECKING:
+    from stcon.vocab.vocabulary import Vocabulary
+
+UInt8 = NDArray[np.uint8]
+
+# what becomes of the plain tokens that begin with a byte
+NONE = 0
+SOME = 1
+ALL = 2
+
+
+
+class PlainTrie:
+    """The trie of a vocabulary's plain tokens.
+
+    Attributes:
+        arrays: the `TokenTrie` as a plain tuple.
+        phase: uint8[M], the phase (`safe`) after the bytes to a node.
+        reach: int32[M], the characters of the longest token at or below a node.
+        height: int32[M], of those, how many are still to complete.
+        roots: int32[R], the nodes at depth 1.
+        sizes: int64[R], the tokens below each.
+        words: int32[W], the bits of all plain tokens.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        order, words = vocabulary.order, vocabulary.plain_words
+        trie = build_trie(vocabulary.packed.select((words[order >> 5] >> (order & 31)) & 1 != 0))
+        self.arrays: Trie = tuple(trie)
+        self.words = words
+        self.roots = np.flatnonzero(trie.depth == 1).astype(np.int32)
+        self.sizes = (trie.first[trie.skip[self.roots]] - trie.first[self.roots]).astype(np.int64)
+        self.phase, self.reach, self.height = measure(self.arrays)
+
+
+@njit
+def measure(trie: Trie) -> tuple[UInt8, Int32, Int32]:
+    """`phase`, `reach` and `height` of a `PlainTrie`. Cost: two passes over the nodes."""
+    byte, depth, _, first, _ = trie
+    size = len(byte)
+    phase, chars = np.zeros(size, np.uint8), np.zeros(size, np.int32)
+    longest = 0
+    for i in range(size):
+        longest = max(longest, depth[i])
+    at_depth = np.zeros(longest + 2, np.int64)
+    for i in range(size):
+        d = depth[i]
+        above = at_depth[d - 1] if d > 1 else -1
+        before = wide(phase[above]) if above >= 0 else 0
+        phase[i] = next_phase(before, wide(byte[i]))
+        chars[i] = (chars[above] if above >= 0 else 0) + (1 if phase[i] == 0 else 0)
+        at_depth[d] = i
+    reach, below = np.zeros(size, np.int32), np.zeros(longest + 2, np.int32)
+    for i in range(size - 1, -1, -1):
+        d = depth[i]
+        reach[i] = max(below[d + 1], chars[i] if first[i + 1] > first[i] else 0)
+        below[d + 1] = 0
+        below[d] = max(below[d], reach[i])
+    return phase, reach, reach - chars
+
+
+@njit
+def safe_length(tables: Arrays, memo: Int32, state: int, counter: int, seen: Int64) -> int:
+    """How many plain characters can be read from a state between characters, whichever they are; `seen` is updated."""
+    node = state * PHASES
+    if memo[node, SAFE] < 0:
+        explore(tables, memo, state, 0)
+    length = min(wide(memo[node, SAFE]), wide(memo[node, MOST]) - counter)
+    if length > 0:
+        within(seen, counter, 1, 0, wide(memo[node, MOST]) - length)
+    return max(length, 0)
+
+
+@njit
+def takes(
+    tables: Arrays, memo: Int32, state: int, phase: int, counter: int, relative: int, length: int, seen: Int64
+) -> bool:
+    """Whether every plain text that completes `length` characters can be read from here; `seen` is updated if so."""
+    node = state * PHASES + phase
+    if memo[node, SAFE] < 0:
+        explore(tables, memo, state, phase)
+    if memo[node, SAFE] < length or memo[node, MOST] - length < counter:
+        return False
+    return within(seen, counter, relative, 0, wide(memo[node, MOST]) - length)
+
+
+@njit
+def sort_roots(
+    tables: Arrays,
+    memo: Int32,
+    trie: Trie,
+    phase: UInt8,
+    height: Int32,
+    roots: Int32,
+    begin: int,
+    frames: Int64,
+    nodes: Int32,
+    seen: Int64,
+    verdict: UInt8,
+) -> tuple[int, int]:
+    """Fill `verdict` (uint8[R]): which of the tokens below each root are allowed: `NONE`, `ALL`, or `SOME`.
+
+    Returns:
+        (number of roots, -1), or (root to go on from, state whose row is needed).
+    """
+    byte_class, byte = tables[0], trie[0]
+    for r in range(begin, len(roots)):
+        node = roots[r]
+        k = wide(byte_class[byte[node]])
+        status, state, counter, relative, _, _ = step(
+            tables, nodes, seen, k, frames[0, STATE], frames[0, COUNTER], 1, frames[0, TOP], frames[0, END]
+        )
+        if status == NEEDS_ROW:
+            return r, state
+        verdict[r] = NONE
+        if status != DIED:
+            safe = takes(tables, memo, state, wide(phase[node]), counter, relative, wide(height[node]), seen)
+            verdict[r] = ALL if safe else SOME
+    return len(roots), -1
+
+
+@njit
+def set_below(trie: Trie, node: int, value: bool, out: Int32) -> None:
+    """Set or clear the bits of all tokens at or below `node`. Cost: about 1 ns each."""
+    skip, first, tokens = trie[2], trie[3], trie[4]
+    for j in range(first[node], first[skip[node]]):
+        bit = 1 << (tokens[j] & 31)
+        word = out[tokens[j] >> 5]
+        out[tokens[j] >> 5] = (word | bit) if value else (word & ~bit)
+
+
+@njit
+def set_roots(trie: Trie, roots: Int32, verdict: UInt8, wanted: int, value: bool, out: Int32) -> None:
+    """`set_below` for the roots whose verdict is (value) or is not (not value) `wanted`."""
+    for r in range(len(roots)):
+        if (verdict[r] == wanted) == value:
+            set_below(trie, roots[r], value, out)
+
+
+@njit
+def walk_below(
+    tables: Arrays,
+    memo: Int32,
+    trie: Trie,
+    phase: UInt8,
+    reach: Int32,
+    height: Int32,
+    done: int,
+    begin: int,
+    end: int,
+    frames: Int64,
+    nodes: Int32,
+    seen: Int64,
+    out: Int32,
+) -> tuple[int, int]:
+    """`walk.walk` over nodes `begin` … `end` of the plain trie; whole subtrees at once where the text is safe.
+
+    Args:
+        done: tokens of at most so many characters are in `out` already.
+
+    Returns:
+        (end, -1), or (node to go on from, state whose row is needed).
+    """
+    byte_class, delta, label, flags, lo, hi = tables[0], tables[1], tables[2], tables[3], tables[4], tables[5]
+    byte, depth, skip, first, tokens = trie
+    i = begin
+    while i < end:
+        if reach[i] <= done:
+            i = skip[i]
+            continue
+        d = depth[i]
+        k = wide(byte_class[byte[i]])
+        state, counter = frames[d - 1, STATE], frames[d - 1, COUNTER]
+        relative, top, used = frames[d - 1, RELATIVE], frames[d - 1, TOP], frames[d - 1, END]
+        edge = wide(delta[state, k])
+        if edge >= 0 and flags[edge] == 0 and lo[edge] == 0 and hi[edge] == UNBOUNDED:
+            state = edge  # what `step` would do, without the call
+        elif edge == DEAD and label[state] < 0:  # this too
+            i = skip[i]
+            continue
+        else:
+            status, state, counter, relative, top, used = step(
+                tables, nodes, seen, k, state, counter, relative, top, used
+            )
+            if status == NEEDS_ROW:
+                return i, state
+            if status == DIED:
+                i = skip[i]
+                continue
+        if takes(tables, memo, state, wide(phase[i]), counter, relative, wide(height[i]), seen):
+            set_below(trie, i, True, out)
+            i = skip[i]
+            continue
+        frames[d, STATE], frames[d, COUNTER], frames[d, RELATIVE] = state, counter, relative
+        frames[d, TOP], frames[d, END] = top, used
+        for j in range(first[i], first[i + 1]):
+            out[tokens[j] >> 5] |= 1 << (tokens[j] & 31)
+        i += 1
+    return end, -1
