@@ -42,6 +42,20 @@ class Limit(NamedTuple):
     certain: Int32
 
 
+class Place(NamedTuple):
+    """Where a walk on a device must begin to find `Step.mask` again.
+
+    Attributes:
+        config: int32[67], the configuration after the step's tokens.
+        min_bytes: shorter tokens are left out, end tokens are not; 0: none is.
+        is_exact: the walk's mask is `Step.mask`; if not, it has more tokens (a history forbids them).
+    """
+
+    config: Int32
+    min_bytes: int
+    is_exact: bool
+
+
 class Step(NamedTuple):
     """What follows the last drawn token.
 
@@ -51,6 +65,8 @@ class Step(NamedTuple):
         mask: int32[W], the tokens that may be drawn after `tokens`; None for all.
         is_done: nothing can follow.
         limit: what a limit of tokens takes from `mask`; None for nothing.
+        place: where a device finds `mask` by itself; None where only the host can.
+        later: gives the mask, where that takes long and the model can run meanwhile; `mask` is None then.
     """
 
     tokens: tuple[int, ...]
@@ -58,6 +74,8 @@ class Step(NamedTuple):
     mask: Int32 | None = None
     is_done: bool = False
     limit: Limit | None = None
+    place: Place | None = None
+    later: Callable[[], Int32] | None = None
 
 
 class Control(Protocol):
@@ -80,6 +98,13 @@ class Control(Protocol):
         """Fewest tokens that complete the output from here; None where no limit is kept."""
         ...
 
+    def is_quiet(self, token: int | None) -> bool:
+        """Whether `choose` will likely give `token` alone and go on (None: whatever the token, an end token apart).
+
+        A guess for loops that run ahead, cheaper than `choose`; a wrong one costs them time.
+        """
+        ...
+
 
 class FreeControl:
     """No constraint."""
@@ -96,6 +121,10 @@ class FreeControl:
 
     def need(self) -> None:
         """Not known: nothing says what is complete."""
+
+    def is_quiet(self, token: int | None) -> bool:
+        """Always."""
+        return True
 
 
 class PlannedControl:
@@ -114,17 +143,22 @@ class PlannedControl:
     def begin(self) -> Step:
         """The grammar's forced beginning."""
         plan = self._plan = self.planner.start()
-        return Step(tuple(plan.tokens), mask=plan.mask, is_done=plan.is_done)
+        return Step(tuple(plan.tokens), mask=plan.mask, is_done=plan.is_done, place=_place(self.planner, plan))
 
     def choose(self, token: int) -> Step:
         """The token, healed if need be, and the forced text after it."""
         assert self._plan is not None, "begin comes first"
         plan = self._plan = self.planner.step(self._plan, token)
         kept = () if plan.replace_last else (token,)
-        return Step((*kept, *plan.tokens), plan.replace_last, plan.mask, plan.is_done)
+        place = _place(self.planner, plan)
+        return Step((*kept, *plan.tokens), plan.replace_last, plan.mask, plan.is_done, place=place)
 
     def need(self) -> None:
         """Not known: that takes the tables of a budget."""
+
+    def is_quiet(self, token: int | None) -> bool:
+        """See `Control.is_quiet`."""
+        return _is_quiet(self.planner, self._plan, token)
 
 
 class LimitedControl:
@@ -155,12 +189,33 @@ class LimitedControl:
         """Fewest tokens that complete the output from here (`stcon.constraint.budget.Budget.need`)."""
         return None if self._plan is None else self.planner.budget.need(self._plan.plan.config)
 
+    def is_quiet(self, token: int | None) -> bool:
+        """See `Control.is_quiet`."""
+        return self._plan is not None and _is_quiet(self.planner.planner, self._plan.plan, token)
+
     def _step(self, plan: LimitedPlan) -> Step:
         self._plan = plan
         limit = None
         if plan.within is not None:
             limit = Limit(plan.within, partial(self.planner.admits, plan), self.planner.certain(plan))
-        return Step(plan.tokens, plan.healed, plan.plan.mask, plan.plan.is_done, limit)
+        place = _place(self.planner.planner, plan.plan)
+        return Step(plan.tokens, plan.healed, plan.plan.mask, plan.plan.is_done, limit, place)
+
+
+def _place(planner: Planner, plan: Plan) -> Place:
+    return Place(plan.config, plan.cover, not planner.kernel.machine.marks)
+
+
+def _is_quiet(planner: Planner, plan: Plan | None, token: int | None) -> bool:
+    """Whether nothing is forced after `token`; under histories, which a device does not know, never."""
+    if plan is None or planner.kernel.machine.marks:
+        return False
+    if planner.policy == "none" or token is None:
+        return planner.policy == "none"
+    data, config = planner.vocabulary.token_bytes(token), plan.config.copy()
+    if data is None or not planner.kernel.advance(config, data) or planner.kernel.forced(config, 1):
+        return False
+    return not planner.kernel.accepts(config)  # mostly the end of the text
 
 
 def control_for(grammar: Grammar | None, vocabulary: Vocabulary, mode: Mode, limit: int | None = None) -> Control:

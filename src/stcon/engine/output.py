@@ -118,6 +118,7 @@ class Output:
         stream: called with each piece of text; never inside a character.
         logprobs: how many alternatives to report with each drawn token (0: the token's own); None: none.
         adjustment: added to the logits.
+        control: decides instead of `grammar` and `mode` (another engine's, to be compared with).
 
     Attributes:
         pending: emitted (or prompt) tokens that were not fed yet; whoever feeds them takes them out.
@@ -145,6 +146,7 @@ class Output:
         stream: Callable[[str], None] | None = None,
         logprobs: int | None = None,
         adjustment: Adjustment | None = None,
+        control: Control | None = None,
     ) -> None:
         check_limit(max_tokens)
         room = model.context_length - len(prompt_ids)
@@ -169,7 +171,7 @@ class Output:
         self._stream = stream
         self._shaped = False
         self._step = Step(())
-        self._control: Control = control_for(grammar, self.vocabulary, mode, self.limit if budget else None)
+        self._control = control or control_for(grammar, self.vocabulary, mode, self.limit if budget else None)
 
     def begin(self) -> None:
         """Emit the grammar's forced beginning.
@@ -209,6 +211,22 @@ class Output:
         self.sampled += 1
         self._implied(token, self.vocabulary.size if self.mask is None else count_bits(self.mask))
         return True
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether a token alone is not enough, however it was drawn: `take` is called with every pass's logits."""
+        return bool(self._adjustment) or self.logprobs is not None
+
+    @property
+    def step(self) -> Step:
+        """What was emitted last, and what may be drawn next."""
+        return self._step
+
+    def is_quiet(self, token: int | None) -> bool:
+        """Whether the output will likely go on with `token` and nothing else (`Control.is_quiet`)."""
+        if token in self.vocabulary.end_ids or len(self.tokens) + 1 >= self.limit:
+            return False
+        return self._control.is_quiet(token)
 
     @property
     def mask(self) -> np.ndarray[Any, np.dtype[np.int32]] | None:
