@@ -255,16 +255,22 @@ class Machine:
         self._delta[state, :] = DEAD
         self._delta[state, self._byte_class] = row
 
-    def set_call_row(self, state: int, callee: int, symbol: int, edges: Mapping[int, int]) -> None:
-        """Build the row of `state` as a call of `callee`, returning to `symbol`, except for the bytes in `edges`."""
+    def set_call_row(self, state: int, callee: int, symbol: int | None, edges: Mapping[int, int]) -> None:
+        """Build the row of `state` as a call of `callee`, returning to `symbol`, except for the bytes in `edges`.
+
+        Without a symbol nothing is pushed: the row is that of `callee`.
+        """
         for byte in edges:
             if self._members[self._byte_class[byte]] > 1:
                 self._isolate(byte)
         source = self.row(callee)
         row = self._delta[state]
         row[:] = DEAD
-        called = {edge: self.call(edge, symbol) for edge in set(source.tolist())}
-        row[: self.num_classes] = [called[edge] for edge in source.tolist()]
+        if symbol is None:
+            row[: self.num_classes] = source
+        else:
+            called = {edge: self.call(edge, symbol) for edge in set(source.tolist())}
+            row[: self.num_classes] = [called[edge] for edge in source.tolist()]
         for byte, edge in edges.items():
             row[self._byte_class[byte]] = edge
 
@@ -272,6 +278,28 @@ class Machine:
         """Build the row of `state` as that of `source`."""
         self.build(source)
         self._delta[state] = self._delta[source]
+
+    def add_chain(self, text: bytes, target: int, beside: Sequence[int] | None = None) -> int:
+        """Append one state for each byte of `text`, which leads to the next and the last to `target`; the first state.
+
+        Args:
+            text: not empty.
+            target: an edge, or `DEAD`.
+            beside: for each byte the state whose row the new state has for every other byte; None: `DEAD`.
+        """
+        for byte in set(text):
+            if self._members[self._byte_class[byte]] > 1:
+                self._isolate(byte)
+        rows = None if beside is None else {state: self.row(state) for state in set(beside)}
+        base = self._reserve(len(text))
+        end = base + len(text)
+        self._delta[base:end] = DEAD
+        if rows is not None and beside is not None:
+            self._delta[base:end, : self.num_classes] = [rows[state] for state in beside]
+        edges = np.arange(base + 1, end + 1)
+        edges[-1] = target
+        self._delta[np.arange(base, end), self._byte_class[np.frombuffer(text, np.uint8)]] = edges
+        return base
 
     def add_dfa(
         self,

@@ -16,8 +16,6 @@ not built. A bound on the counter is kept beside the value: the least upper boun
 Source: Theorem 22's question (which part of a state a mask depends on), asked of whole subtrees.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 import numpy as np

@@ -113,6 +113,13 @@ class MachineBuilder:
                 self._gaps.add(state)
         return state
 
+    def once(self, key: Hashable, add: Callable[[], int]) -> int:
+        """The state named `key`, whose row is built where it is first mentioned, by `add`."""
+        state = self._events.get(key)
+        if state is None:
+            state = self._events[key] = add()
+        return state
+
     def accept(self, label: int) -> int:
         """The state in which a value has ended with `label`."""
         state = self._accepts.get(label)
@@ -140,6 +147,9 @@ class MachineBuilder:
 
     def trie(self, entries: Entries, depth: int = 0, *, mark: int = 0) -> int:
         """The state after `depth` bytes of `entries` (sorted (text, target) pairs; no text is a prefix of another)."""
+        if len(entries) == 1 and not mark:
+            text, target = entries[0]
+            return self.once(("trie", entries, depth, 0), lambda: self.machine.add_chain(text[depth:], target))
         return self.event(("trie", entries, depth, mark), lambda: self._branches(entries, depth), gap=False, mark=mark)
 
     def _branches(self, entries: Entries, depth: int) -> Edges:

@@ -40,6 +40,7 @@ class ObjectBuilder:
         self.layout = builder.layout
         self._roots: dict[tuple[Vector, Names], int | None] = {}
         self._closed: dict[tuple[Formula, Formula], Formula] = {}
+        self._along: dict[tuple[int, bytes], bool] = {}
 
     def start(self, conditions: Vector, vector: Vector, depth: int) -> int:
         """The state after ``{``, for an object at `depth`."""
@@ -226,21 +227,55 @@ class ObjectBuilder:
         """The state after the opening quote of a name: declared ones by a trie, others by a string automaton."""
         if self.builder.options.escapes == "any":
             return self._any_spelling(targets, classes)
-        entries = {text: target for name, target in targets.items() if (text := spell(name)) is not None}
-        if not classes:
-            return self.builder.trie(tuple(sorted(entries.items()))) if entries else None
         vector, language = self._others(tuple(group.names for group, _ in classes), names.declared)
-        if isinstance(language, Words):
-            entries.update({text: classes[label][1] for text, label in language.texts})
-            return self.builder.trie(tuple(sorted(entries.items())), mark=BEGIN | SCARCE) if entries else None
-        for name in names.declared:
+        if not classes or isinstance(language, Words):
+            undeclared = {text: classes[label][1] for text, label in language.texts} if classes else {}
+            return self._listed(targets, undeclared, names)
+        # labels: first the classes, as the automaton has them, then the declared names, taken or not
+        others = self.builder.string(vector, counter=False)
+        resume = [target for _, target in classes] + [targets.get(name, DEAD) for name in names.declared]
+        entries = []
+        for i, name in enumerate(names.declared):
             text = spell(name)
             if text is not None:
-                entries.setdefault(text, DEAD)
-        symbol = self.machine.return_symbol([target for _, target in classes])
-        others = self.builder.string(vector, counter=False)
-        mark = BEGIN if _endless(language) else BEGIN | SCARCE
-        return self._name(tuple(sorted(entries.items())), 0, others, symbol, mark=mark)
+                possible = name in targets or self._goes_along(others, text)
+                entries.append((text, self.builder.accept(len(classes) + i) if possible else DEAD))
+        start = self._name(tuple(sorted(entries)), 0, others)
+        return self._called(start, self.machine.return_symbol(resume), BEGIN if _endless(language) else BEGIN | SCARCE)
+
+    def _goes_along(self, others: int, text: bytes) -> bool:
+        """Whether the automaton `others` reads `text` but for its quote: the name may then be found impossible late."""
+        key = (others, text)
+        known = self._along.get(key)
+        if known is None:
+            for byte in text[:-1]:
+                others = self.machine.edge(others, byte)
+                if others == DEAD:
+                    break
+            known = self._along[key] = others != DEAD
+        return known
+
+    def _listed(self, targets: dict[str, int], undeclared: dict[bytes, int], names: Names) -> int | None:
+        """`_spellings` where the names are a list.
+
+        In any order the list loses a name with each one read, and few of its branches change: so that the others are
+        shared, the names are a machine of their own, with a label for each.
+        """
+        entries = {text: target for name, target in targets.items() if (text := spell(name)) is not None}
+        entries.update(undeclared)
+        if not entries:
+            return None
+        mark = BEGIN | SCARCE if undeclared else 0
+        if not names.any_order or undeclared or len(entries) == 1:
+            return self.builder.trie(tuple(sorted(entries.items())), mark=mark)
+        order = {text: i for i, name in enumerate(names.declared) if (text := spell(name)) is not None}
+        labels = tuple(sorted((text, self.builder.accept(order[text])) for text in entries))
+        resume = [targets.get(name, DEAD) for name in names.declared]
+        return self._called(self.builder.trie(labels), self.machine.return_symbol(resume), mark)
+
+    def _called(self, start: int, symbol: int, mark: int) -> int:
+        """The state after the opening quote of a name that the machine at `start` reads."""
+        return self.builder.event(("names", start, symbol), lambda: CallRow(start, symbol, {}), gap=False, mark=mark)
 
     def _others(self, vector: Vector, declared: tuple[str, ...]) -> tuple[Vector, Strings]:
         """The automaton for undeclared names.
@@ -261,20 +296,29 @@ class ObjectBuilder:
         f = self.formulas
         vector = (*(f.atom(("strings", frozenset({name}))) for name in targets), *(group.names for group, _ in classes))
         symbol = self.machine.return_symbol([*targets.values(), *(target for _, target in classes)])
-        start = self.builder.string(vector, counter=False)
-        mark = BEGIN | SCARCE
-        return self.builder.event(("names", start, symbol), lambda: CallRow(start, symbol, {}), gap=False, mark=mark)
+        return self._called(self.builder.string(vector, counter=False), symbol, BEGIN | SCARCE)
 
-    def _name(self, entries: Entries, depth: int, others: int, symbol: int, *, mark: int = 0) -> int:
+    def _name(self, entries: Entries, depth: int, others: int) -> int:
         """The state inside a name that may still become one of `entries` or one that the automaton `others` accepts."""
-        return self.builder.event(
-            ("name", entries, depth, others, symbol),
-            lambda: self._name_row(entries, depth, others, symbol),
-            gap=False,
-            mark=mark,
-        )
+        if not entries:
+            return others
+        key = ("name", entries, depth, others)
+        if len(entries) == 1:
+            return self.builder.once(key, lambda: self._last_name(*entries[0], depth, others))
+        return self.builder.event(key, lambda: self._name_row(entries, depth, others), gap=False)
 
-    def _name_row(self, entries: Entries, depth: int, others: int, symbol: int) -> CallRow:
+    def _last_name(self, text: bytes, target: int, depth: int, others: int) -> int:
+        """`_name` where one entry is left."""
+        beside = [others]
+        for end in range(depth + 1, len(text)):
+            other = self.machine.edge(beside[-1], text[end - 1])
+            if other == DEAD:  # from here on it is this name or none
+                rest = DEAD if target == DEAD else self.builder.path(text[end:], target)
+                return self.machine.add_chain(text[depth:end], rest, beside)
+            beside.append(other)
+        return self.machine.add_chain(text[depth:], target, beside)
+
+    def _name_row(self, entries: Entries, depth: int, others: int) -> CallRow:
         edges: Edges = {}
         for byte, group in branches(entries, depth).items():
             text, target = group[0]
@@ -282,11 +326,11 @@ class ObjectBuilder:
             if len(text) == depth + 1:
                 edges[byte] = target
             elif other != DEAD:
-                edges[byte] = self._name(group, depth + 1, other, symbol)
+                edges[byte] = self._name(group, depth + 1, other)
             else:
                 live = tuple(entry for entry in group if entry[1] != DEAD)
                 edges[byte] = self.builder.trie(live, depth + 1) if live else DEAD
-        return CallRow(others, symbol, edges)
+        return CallRow(others, None, edges)
 
 
 def _endless(language: Block) -> bool:

@@ -10,10 +10,13 @@ Entries = tuple[tuple[bytes, int], ...]
 
 
 class CallRow(NamedTuple):
-    """The row of the state `callee`, called with a return to `symbol`, except for the bytes in `edges`."""
+    """The row of the state `callee`, called with a return to `symbol`, but for the bytes in `edges`.
+
+    Without a symbol it is not called: the row is the same.
+    """
 
     callee: int
-    symbol: int
+    symbol: int | None
     edges: Edges
 
 
