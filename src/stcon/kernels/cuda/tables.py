@@ -1,0 +1,177 @@
+"""A machine's tables as the device keeps them (``source/machine.cuh``, struct ``Grammar``), in one block of bytes.
+
+Two things differ from `Machine.export`. An edge to a state with something to do on entry (a counter, bounds, `FINAL`)
+becomes an action that pushes nothing, so that a plain edge needs no second look. And every state says where it takes
+plain characters (`stcon.kernels.plain`), so that free text is decided by its length.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stcon._numba import njit
+from stcon.errors import TooLarge
+from stcon.grammar.machine import ACTION, COUNT, FINAL, RESET, UNBOUNDED, UNBUILT, Machine
+from stcon.kernels import plain
+from stcon.kernels.stepping import Arrays
+
+Array = NDArray[np.generic]
+Int32 = NDArray[np.int32]
+
+LOOP = 8
+MIXED = -2
+ALIGNMENT = 16
+NARROW = 2**15
+
+# the pointers of `struct Grammar`, in its order; stride and is_wide follow
+FIELDS = (
+    "byte_class",
+    "delta",
+    "label",
+    "plain",
+    "flags",
+    "lo",
+    "hi",
+    "inside_lo",
+    "inside_hi",
+    "action_target",
+    "action_start",
+    "symbols",
+    "resume_start",
+    "resume",
+    "need",
+)
+STRUCT_WORDS = len(FIELDS) + 2
+
+
+class DeviceTables(NamedTuple):
+    """One machine, packed.
+
+    Attributes:
+        data: uint8[], the arrays one after the other, each aligned.
+        offsets: where each of `FIELDS` begins in it; -1: null.
+        stride: entries of a row of ``delta``.
+        is_wide: whether edges, labels and ``plain`` are int32, not int16.
+    """
+
+    data: NDArray[np.uint8]
+    offsets: tuple[int, ...]
+    stride: int
+    is_wide: bool
+
+    def struct(self, address: int) -> NDArray[np.int64]:
+        """int64[STRUCT_WORDS]: ``struct Grammar`` for data at `address`."""
+        pointers = [0 if offset < 0 else address + offset for offset in self.offsets]
+        return np.array([*pointers, self.stride, self.is_wide], np.int64)
+
+
+class TableBuilder:
+    """Tables of one machine, which may grow in between.
+
+    Args:
+        machine: the machine.
+        need: int32[Q], fewest tokens from each state to an accepted text (`UNBOUNDED`: none), for machines without
+            calls and bounds that are built whole; None: budgets are the host's.
+
+    Cost of `build`: O(Q·K), vectorised; and once a state, a look at where plain characters lead.
+    """
+
+    def __init__(self, machine: Machine, need: Int32 | None = None) -> None:
+        if need is not None and (machine.num_actions or len(need) != machine.num_states):
+            raise ValueError("a need table has a number for each state of a machine without calls")
+        self.machine = machine
+        self.need = need
+        self._memo = plain.new_memo(0)
+
+    def build(self) -> DeviceTables:
+        """The tables as they are now. Hold the machine's lock."""
+        machine = self.machine
+        tables, n, k = machine.tables(), machine.num_states, machine.num_classes
+        flags, lo, hi = tables.flags[:n].copy(), tables.counter_lo[:n], tables.counter_hi[:n]
+        delta, target, start = _simple_edges(machine)
+        memo = self._classified(tuple(tables), n)
+        following = np.where(memo[:, plain.NEXT] >= plain.NEXT_DEAD, memo[:, plain.NEXT], MIXED).astype(np.int32)
+        inside_lo, inside_hi = memo[:, plain.INSIDE_LOW], memo[:, plain.INSIDE_HIGH]
+        loops = (following == np.arange(n)) & (flags == 0) & (inside_lo <= 0) & (inside_hi == UNBOUNDED)
+        flags |= np.where(loops & (lo == 0) & (hi == UNBOUNDED), LOOP, 0).astype(np.uint8)
+        bounded = bool((lo != 0).any() or (hi != UNBOUNDED).any())
+        is_wide = max(n + len(target), int(tables.label[:n].max(initial=0))) >= NARROW
+        width = np.int32 if is_wide else np.int16
+        arrays: dict[str, Array | None] = {
+            "byte_class": tables.byte_class,
+            "delta": delta.astype(width),
+            "label": tables.label[:n].astype(width),
+            "plain": following.astype(width),
+            "flags": flags,
+            "lo": lo if bounded else None,
+            "hi": hi if bounded else None,
+            "inside_lo": inside_lo if bounded else None,
+            "inside_hi": inside_hi if bounded else None,
+            "action_target": target,
+            "action_start": start,
+            "symbols": tables.action_symbols[: start[-1]],
+            "resume_start": tables.resume_start[: machine.num_symbols],
+            "resume": tables.resume[: _num_resumes(machine)],
+            "need": self.need,
+        }
+        return DeviceTables(*_packed([arrays[name] for name in FIELDS]), k, is_wide)
+
+    def _classified(self, arrays: Arrays, num_states: int) -> Int32:
+        """The memo of `plain` for every state whose rows tell; grown with the machine."""
+        if len(self._memo) < len(arrays[2]):
+            self._memo = plain.new_memo(len(arrays[2]), self._memo)
+        classify_all(arrays, self._memo, num_states)
+        return self._memo[:num_states]
+
+
+def _simple_edges(machine: Machine) -> tuple[Int32, Int32, Int32]:
+    """delta[Q, K] with an action wherever more than a jump is needed, and the targets and starts of all actions."""
+    tables, n, k = machine.tables(), machine.num_states, machine.num_classes
+    delta = tables.delta[:n, :k].copy()
+    simple = (tables.flags[:n] & (FINAL | RESET | COUNT) == 0) & (tables.counter_lo[:n] == 0)
+    simple &= tables.counter_hi[:n] == UNBOUNDED
+    jumps = np.where(delta >= 0, delta, 0)
+    entered = (delta >= 0) & ~simple[jumps]
+    targets = np.unique(jumps[entered])
+    number = np.zeros(n, np.int32)
+    number[targets] = machine.num_actions + np.arange(len(targets))
+    delta[entered] = ACTION - number[jumps[entered]]
+    old = machine.num_actions
+    start = tables.action_start[: old + 1]
+    action_target = np.concatenate([tables.action_target[:old], targets]).astype(np.int32)
+    return delta, action_target, np.concatenate([start, np.full(len(targets), start[-1])]).astype(np.int32)
+
+
+def _num_resumes(machine: Machine) -> int:
+    """Entries of ``resume``."""
+    if not machine.num_symbols:
+        return 0
+    last = machine.num_symbols - 1
+    return int(machine.tables().resume_start[last]) + len(machine.resume_targets(last))
+
+
+def _packed(arrays: list[Array | None]) -> tuple[NDArray[np.uint8], tuple[int, ...]]:
+    """The arrays in one block, each aligned, and where each begins."""
+    offsets, end = [], 0
+    for array in arrays:
+        offsets.append(-1 if array is None else end)
+        end += 0 if array is None else -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    if end >= 2**31:
+        raise TooLarge("bytes of a grammar on the device", given=end, limit=2**31 - 1)
+    data = np.zeros(end, np.uint8)
+    for array, offset in zip(arrays, offsets, strict=True):
+        if array is not None:
+            data[offset : offset + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return data, tuple(offsets)
+
+
+@njit
+def classify_all(arrays: Arrays, memo: Int32, num_states: int) -> None:
+    """`plain.classify` for every state not known yet, where no row is missing for it."""
+    delta = arrays[1]
+    for state in range(num_states):
+        if memo[state, plain.NEXT] == plain.NEXT_UNKNOWN and delta[state, 0] != UNBUILT:
+            plain.classify(arrays, memo, state)
