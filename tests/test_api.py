@@ -22,6 +22,8 @@ PUBLIC = {
     "LimitTooSmall",
     "Matcher",
     "ModelUnavailable",
+    "NoRoom",
+    "Overloaded",
     "PromptTooLong",
     "RequestError",
     "StconError",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from stcon.errors import InvalidSchema as InvalidSchema
     from stcon.errors import LimitTooSmall as LimitTooSmall
     from stcon.errors import ModelUnavailable as ModelUnavailable
+    from stcon.errors import NoRoom as NoRoom
+    from stcon.errors import Overloaded as Overloaded
     from stcon.errors import PromptTooLong as PromptTooLong
     from stcon.errors import RequestError as RequestError
     from stcon.errors import StconError as StconError
@@ -52,6 +54,8 @@ _HOME = {
     "InvalidSchema": "stcon.errors",
     "LimitTooSmall": "stcon.errors",
     "ModelUnavailable": "stcon.errors",
+    "NoRoom": "stcon.errors",
+    "Overloaded": "stcon.errors",
     "PromptTooLong": "stcon.errors",
     "RequestError": "stcon.errors",
     "StconError": "stcon.errors",
@@ -70,6 +74,8 @@ __all__ = [
     "LimitTooSmall",
     "Matcher",
     "ModelUnavailable",
+    "NoRoom",
+    "Overloaded",
     "PromptTooLong",
     "RequestError",
     "StconError",

@@ -12,8 +12,10 @@
     │   │   └── TooLarge        past a limit (``given``, ``limit``)
     │   ├── PromptTooLong       does not fit the model's context (``given``, ``limit``)
     │   ├── LimitTooSmall       no valid output has so few tokens (``limit``, ``needed``)
+    │   ├── NoRoom              needs more memory than a batch has at all (``needed``, ``limit``)
     │   ├── InvalidOption       an argument out of its range
     │   └── ModelUnavailable    no such model, or it cannot be fetched or read
+    ├── Overloaded              too many requests wait already (``waiting``, ``limit``); a server answers 429
     └── DecodingError           a constraint left no admissible token (stack cap), or a broken model
 
 The message is one line: what is wrong, where, what to do.
@@ -132,12 +134,34 @@ class LimitTooSmall(RequestError):
         super().__init__(f"{shortest} where {limit:,} are allowed{advice}")
 
 
+class NoRoom(RequestError):
+    """A request needs more memory, or more rows, than a batch has when nothing else runs.
+
+    ``what`` is counted, ``needed`` of it where ``limit`` is the most.
+    """
+
+    def __init__(self, what: str, needed: int, limit: int, advice: str) -> None:
+        self.what = what
+        self.needed = needed
+        self.limit = limit
+        super().__init__(f"the request needs {needed:,} {what} where the batch has {limit:,}; {advice}")
+
+
 class InvalidOption(RequestError):
     """An argument is out of its range."""
 
 
 class ModelUnavailable(RequestError):
     """The model does not exist, cannot be fetched, or cannot be read."""
+
+
+class Overloaded(StconError):
+    """``waiting`` requests wait already, where ``limit`` may; try again later."""
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        self.waiting = waiting
+        self.limit = limit
+        super().__init__(f"{waiting:,} requests are waiting where {limit:,} may; try again later")
 
 
 class DecodingError(StconError):

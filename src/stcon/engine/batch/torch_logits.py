@@ -1,0 +1,49 @@
+"""Logits of a step as a tensor of torch: brought to the host row by row, or drawn greedily where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stcon.engine.batch.model import StepLogits, stack
+from stcon.engine.sampling import Float32, Int32
+
+
+class TorchLogits(StepLogits):
+    """float32[B, ≥ V] on some device.
+
+    Args:
+        rows: the tensor; may be written to.
+        size: V; logits past it (padding of the embedding) are dropped, missing ones are -inf.
+        on_device: whether greedy rows are drawn by torch; None: unless the tensor is on the host, where numpy does it.
+    """
+
+    def __init__(self, rows: Any, size: int, *, on_device: bool | None = None) -> None:
+        self._rows = rows
+        self._size = size
+        self._on_device = rows.device.type != "cpu" if on_device is None else on_device
+
+    def row(self, index: int) -> Float32:
+        """See `StepLogits.row`. Cost: 4·V bytes from the device."""
+        row: Float32 = self._rows[index, : self._size].cpu().numpy().copy()
+        if len(row) < self._size:
+            row = np.concatenate([row, np.full(self._size - len(row), -np.inf, np.float32)])
+        return row
+
+    def greedy(self, masks: Sequence[Int32 | None]) -> Sequence[int] | None:
+        """See `StepLogits.greedy`. Cost: B·V/8 bytes to the device, one synchronisation."""
+        if not self._on_device:
+            return None
+        import torch
+
+        rows = self._rows[:, : self._size]
+        width = rows.shape[1]
+        words = torch.from_numpy(stack(masks, -(-self._size // 32))).to(rows.device)
+        bits = (words[:, :, None] >> torch.arange(32, device=rows.device, dtype=torch.int32)) & 1
+        admissible = bits.reshape(len(masks), -1)[:, :width].bool()
+        best, tokens = torch.where(admissible, rows, float("-inf")).max(dim=1)
+        usable = torch.isfinite(best) & ~torch.isnan(rows).any(dim=1)
+        found: list[int] = torch.where(usable, tokens, -1).tolist()
+        return found
