@@ -82,6 +82,7 @@ class CpuKernel:
         self._events = np.zeros((4 * tracing.MAX_EVENTS_OF_A_BYTE, tracing.EVENT_WORDS), np.int32)
         self._memo = plain.new_memo(0)
         self._safe = safe.new_memo(0)
+        self._loops = np.zeros(0, np.int64)
         self._class_size = np.zeros(0, np.int32)
         self._class_byte = np.zeros(0, np.uint8)
 
@@ -237,7 +238,7 @@ class CpuKernel:
             node, end = int(trie.roots[root]), int(trie.arrays[2][trie.roots[root]])
             while node < end:
                 arrays, memo = self._refresh(), self._safe_memo()
-                tree = (trie.arrays, trie.phase, trie.reach, trie.height)
+                tree = (trie.arrays, trie.phase, trie.reach, trie.height, trie.groups, self._loops)
                 node, missing = mixed.walk_below(arrays, memo, *tree, length, inverted, node, end, *place, out)
                 if missing >= 0:
                     self.machine.build(missing)
@@ -246,6 +247,7 @@ class CpuKernel:
         """What is known of the machine's states as they are now (`safe`)."""
         if len(self._safe) < safe.PHASES * len(self._memo):
             self._safe = safe.new_memo(len(self._memo), self._safe)
+            self._loops = np.full(len(self._memo), safe.UNKNOWN, np.int64)
         return self._safe
 
     def _plain_run(self, config: Int32) -> int:

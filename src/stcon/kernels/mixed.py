@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from stcon._numba import njit, wide
 from stcon.grammar.machine import DEAD, UNBOUNDED
-from stcon.kernels.safe import MOST, PHASES, SAFE, explore, next_phase
+from stcon.kernels.safe import GROUPS, MOST, PHASES, SAFE, explore, next_phase, stays
 from stcon.kernels.stepping import DIED, NEEDS_ROW, Arrays, Int32, Int64, step, within
 from stcon.kernels.walk import COUNTER, END, RELATIVE, STATE, TOP, Trie
 from stcon.vocab.trie import build_trie
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 UInt8 = NDArray[np.uint8]
 
-# what becomes of the plain tokens that begin with a byte
+# what becomes of the plain tokens that begin with a byte; of `FEW` and `MANY` some are allowed, to be found by a walk
+# that sets the bits of these, or clears those of the others: more or less work, the same mask
 NONE = 0
-SOME = 1
-ALL = 2
-
+FEW = 1
+MANY = 2
+ALL = 3
 
 
 class PlainTrie:
@@ -45,6 +46,7 @@ class PlainTrie:
         phase: uint8[M], the phase (`safe`) after the bytes to a node.
         reach: int32[M], the characters of the longest token at or below a node.
         height: int32[M], of those, how many are still to complete.
+        groups: int64[M], the groups (`safe.GROUPS`) of the bytes below a node.
         roots: int32[R], the nodes at depth 1.
         sizes: int64[R], the tokens below each.
         words: int32[W], the bits of all plain tokens.
@@ -57,12 +59,12 @@ class PlainTrie:
         self.words = words
         self.roots = np.flatnonzero(trie.depth == 1).astype(np.int32)
         self.sizes = (trie.first[trie.skip[self.roots]] - trie.first[self.roots]).astype(np.int64)
-        self.phase, self.reach, self.height = measure(self.arrays)
+        self.phase, self.reach, self.height, self.groups = measure(self.arrays)
 
 
 @njit
-def measure(trie: Trie) -> tuple[UInt8, Int32, Int32]:
-    """`phase`, `reach` and `height` of a `PlainTrie`. Cost: two passes over the nodes."""
+def measure(trie: Trie) -> tuple[UInt8, Int32, Int32, Int64]:
+    """`phase`, `reach`, `height` and `groups` of a `PlainTrie`. Cost: two passes over the nodes."""
     byte, depth, _, first, _ = trie
     size = len(byte)
     phase, chars = np.zeros(size, np.uint8), np.zeros(size, np.int32)
@@ -78,12 +80,16 @@ def measure(trie: Trie) -> tuple[UInt8, Int32, Int32]:
         chars[i] = (chars[above] if above >= 0 else 0) + (1 if phase[i] == 0 else 0)
         at_depth[d] = i
     reach, below = np.zeros(size, np.int32), np.zeros(longest + 2, np.int32)
+    groups, held = np.zeros(size, np.int64), np.zeros(longest + 2, np.int64)
     for i in range(size - 1, -1, -1):
         d = depth[i]
+        groups[i] = held[d + 1]
+        held[d + 1] = 0
+        held[d] |= groups[i] | GROUPS[byte[i]]
         reach[i] = max(below[d + 1], chars[i] if first[i + 1] > first[i] else 0)
         below[d + 1] = 0
         below[d] = max(below[d], reach[i])
-    return phase, reach, reach - chars
+    return phase, reach, reach - chars, groups
 
 
 @njit
@@ -125,7 +131,7 @@ def sort_roots(
     seen: Int64,
     verdict: UInt8,
 ) -> tuple[int, int]:
-    """Fill `verdict` (uint8[R]): which of the tokens below each root are allowed: `NONE`, `ALL`, or `SOME`.
+    """Fill `verdict` (uint8[R]): which of the tokens below each root are allowed: `NONE`, `FEW`, `MANY` or `ALL`.
 
     Returns:
         (number of roots, -1), or (root to go on from, state whose row is needed).
@@ -141,8 +147,11 @@ def sort_roots(
             return r, state
         verdict[r] = NONE
         if status != DIED:
-            safe = takes(tables, memo, state, wide(phase[node]), counter, relative, wide(height[node]), seen)
-            verdict[r] = ALL if safe else SOME
+            p = wide(phase[node])
+            if takes(tables, memo, state, p, counter, relative, wide(height[node]), seen):
+                verdict[r] = ALL
+            else:
+                verdict[r] = MANY if memo[state * PHASES + p, SAFE] > 0 else FEW
     return len(roots), -1
 
 
@@ -157,10 +166,10 @@ def set_below(trie: Trie, node: int, value: bool, out: Int32) -> None:
 
 
 @njit
-def set_roots(trie: Trie, roots: Int32, verdict: UInt8, wanted: int, value: bool, out: Int32) -> None:
-    """`set_below` for the roots whose verdict is (value) or is not (not value) `wanted`."""
+def set_roots(trie: Trie, roots: Int32, verdict: UInt8, value: bool, out: Int32) -> None:
+    """`set_below` for the roots of which most or all (value), or few or none (not value), are allowed."""
     for r in range(len(roots)):
-        if (verdict[r] == wanted) == value:
+        if (verdict[r] >= MANY) == value:
             set_below(trie, roots[r], value, out)
 
 
@@ -172,7 +181,10 @@ def walk_below(
     phase: UInt8,
     reach: Int32,
     height: Int32,
+    groups: Int64,
+    loops: Int64,
     done: int,
+    inverted: bool,
     begin: int,
     end: int,
     frames: Int64,
@@ -183,7 +195,9 @@ def walk_below(
     """`walk.walk` over nodes `begin` … `end` of the plain trie; whole subtrees at once where the text is safe.
 
     Args:
+        loops: int64[Q], the memo of `safe.stays`.
         done: tokens of at most so many characters are in `out` already.
+        inverted: all of the tokens are in `out` already, and those that are not allowed are taken out.
 
     Returns:
         (end, -1), or (node to go on from, state whose row is needed).
@@ -203,6 +217,8 @@ def walk_below(
         if edge >= 0 and flags[edge] == 0 and lo[edge] == 0 and hi[edge] == UNBOUNDED:
             state = edge  # what `step` would do, without the call
         elif edge == DEAD and label[state] < 0:  # this too
+            if inverted:
+                set_below(trie, i, False, out)
             i = skip[i]
             continue
         else:
@@ -212,15 +228,24 @@ def walk_below(
             if status == NEEDS_ROW:
                 return i, state
             if status == DIED:
+                if inverted:
+                    set_below(trie, i, False, out)
                 i = skip[i]
                 continue
-        if takes(tables, memo, state, wide(phase[i]), counter, relative, wide(height[i]), seen):
-            set_below(trie, i, True, out)
+        room = wide(hi[state]) - height[i]
+        if takes(tables, memo, state, wide(phase[i]), counter, relative, wide(height[i]), seen) or (
+            phase[i] == 0
+            and counter <= room
+            and groups[i] & ~stays(tables, loops, state) == 0
+            and within(seen, counter, relative, 0, room)
+        ):
+            if not inverted:
+                set_below(trie, i, True, out)
             i = skip[i]
             continue
         frames[d, STATE], frames[d, COUNTER], frames[d, RELATIVE] = state, counter, relative
         frames[d, TOP], frames[d, END] = top, used
-        for j in range(first[i], first[i + 1]):
+        for j in range(first[i], first[i] if inverted else first[i + 1]):
             out[tokens[j] >> 5] |= 1 << (tokens[j] & 31)
         i += 1
     return end, -1

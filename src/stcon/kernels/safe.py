@@ -13,6 +13,10 @@ V = 0 where such a byte is refused; by descent from `FOREVER`, over the nodes re
 Values are lower bounds: 0 where a byte leads into a call or into a state that resets the counter, and where a row is
 not built. A bound on the counter is kept beside the value: the least upper bound of all the states on the way.
 
+**Loops.** Where a state refuses some characters, most of a token may still leave it where it is: the letters of a host
+name, the digits of a number in text. `stays` tells on which groups of characters a state does that, and a subtree whose
+tokens hold no others is admitted whole.
+
 Source: Theorem 22's question (which part of a state a mask depends on), asked of whole subtrees.
 """
 
@@ -54,6 +58,41 @@ def _phase_of_byte() -> NDArray[np.int32]:
 
 
 FIRST_PHASE = _phase_of_byte()
+
+
+def _groups() -> NDArray[np.int64]:
+    """int64[256]: one bit for each byte's group: letters and digits in few, each other plain character its own."""
+    groups = np.zeros(256, np.int64)
+    for bit, members in enumerate(
+        (b"abcdef", b"ghijklmnopqrstuvwxyz", b"ABCDEF", b"GHIJKLMNOPQRSTUVWXYZ", b"0123456789")
+    ):
+        groups[list(members)] = 1 << bit
+    others = [b for b in range(0x20, 0x80) if not chr(b).isalnum()]
+    groups[others] = [1 << (5 + i) for i in range(len(others))]
+    groups[0x80:] = 1 << (5 + len(others))
+    return groups
+
+
+GROUPS = _groups()
+
+
+@njit
+def stays(tables: Arrays, memo: NDArray[np.int64], state: int) -> int:
+    """The groups (`GROUPS`) whose bytes all leave `state` where it is; kept in `memo` (int64[Q], -1: not known)."""
+    if memo[state] >= 0:
+        return wide(memo[state])
+    byte_class, delta, flags, lo = tables[0], tables[1], tables[3], tables[4]
+    groups = 0
+    if lo[state] <= 0 and (flags[state] == 0 or flags[state] == COUNT):
+        others = 0
+        for b in range(0x20, 0x80):
+            if delta[state, byte_class[b]] == state:
+                groups |= GROUPS[b]
+            else:
+                others |= GROUPS[b]
+        groups &= ~others
+    memo[state] = groups
+    return groups
 
 
 def new_memo(num_states: int, known: Int32 | None = None) -> Int32:
