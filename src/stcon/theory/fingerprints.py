@@ -109,7 +109,8 @@ def decide_root(instance: RootBudget, *, max_steps: int | None = None) -> Verdic
 
     Returns:
         The verdict. Evidence: ``prime``, ``num_points`` = q₀, ``images`` = (D_v) as far as counted. Meters: ``steps`` =
-        states explored and divisions to find p; at most q₀B, and a last layer, since counting stops at the first D_v over q₀ κ(v).
+        states explored and divisions to find p; at most q₀B, and a last layer, since counting stops at the first D_v
+        over q₀ κ(v).
     Raises:
         TooMuchWork: past `max_steps`.
     Source: Theorem 6(i).

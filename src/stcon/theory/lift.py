@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from math import isqrt
+from typing import Protocol
 
 from stcon.theory.budgets import PairBudget, RootBudget, StronglyFew
 from stcon.theory.certificates import Verdict
@@ -28,6 +29,18 @@ from stcon.theory.witness import confirm, refute
 METHOD = "reachul"
 
 State = tuple[int, int, int]  # (endpoint v, length d, fingerprint z)
+
+
+class Layered(Protocol):
+    """A layered graph over the walks from a vertex of `graph`: `start` is its root, edges lead one layer on."""
+
+    @property
+    def graph(self) -> Digraph: ...
+
+    @property
+    def start(self) -> State: ...
+
+    def successors(self, state: State) -> list[State]: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,7 @@ class Exploration:
     over: int | None
 
 
-def explore(lift: Lift, budgets: tuple[int, ...] | None, meters: Meters) -> Exploration:
+def explore(lift: Layered, budgets: tuple[int, ...] | None, meters: Meters) -> Exploration:
     """Whether the lift is reach-unambiguous from its root, and its fibre counts.
 
     Args:
