@@ -13,7 +13,7 @@ from stcon.theory.certificates import Cycle, TooManyWalks
 from stcon.theory.check_structure import check_factors, check_path_counts
 from stcon.theory.families import diamond_chain
 from stcon.theory.graph import Digraph, GraphError
-from stcon.theory.mangroves import MangroveFactors, mangrove_factors, path_count_matrix
+from stcon.theory.mangroves import MangroveFactors, is_out_tree, mangrove_factors, path_count_matrix
 from stcon.theory.walks import count_walks, is_strongly_few
 
 
@@ -105,3 +105,11 @@ def test_no_graph_with_a_vertex_has_a_budget_of_zero() -> None:
     assert path_count_matrix(Digraph(0), 0) == ()
     with pytest.raises(GraphError, match="cannot be negative"):
         path_count_matrix(Digraph(1), -1)
+
+
+def test_out_trees_are_the_mangroves_of_one_root() -> None:
+    """An out-tree is what brute force says: from the root exactly one walk to every vertex; and then a mangrove."""
+    for graph in (*all_digraphs(3), *random_digraphs(43, 200)):
+        counts = [count_walks(graph, 0, v) for v in graph.vertices]
+        assert is_out_tree(graph, 0) == (counts == [1] * graph.order)
+        assert not is_out_tree(graph, 0) or is_strongly_few(graph, 1)

@@ -1,7 +1,7 @@
 """Properties of a fully built machine: is it trim and unambiguous, how large is it, what does it force.
 
-`check` is the compile-time test of DESIGN §2; `sizes` and `forced_chains` feed ``stcon explain``; `to_dot` draws.
-`shortest` (from `completion`) gives a shortest accepted text.
+`check` is the compile-time test of DESIGN §2; `sizes` feeds ``stcon explain``; `to_dot` draws. `forced_chains` (from
+`structure`) lists forced texts, `shortest` (from `completion`) gives a shortest accepted one.
 
 All of them build every row first, so they raise what building raises. Marks (history constraints) are not looked at.
 """
@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon.grammar.completion import MAX_TEXT_BYTES, Completions, label_of, returns_at_once, shortest
+from stcon.grammar.completion import Completions, label_of, returns_at_once, shortest
 from stcon.grammar.dot import to_dot
-from stcon.grammar.machine import DEAD, STACK_CAP, Machine
+from stcon.grammar.machine import DEAD, Machine
+from stcon.grammar.structure import forced_bytes, forced_chains
 
 __all__ = ["Sizes", "Violation", "check", "forced_chains", "shortest", "sizes", "to_dot"]
 
@@ -43,99 +44,13 @@ def sizes(machine: Machine) -> Sizes:
     labels = {machine.label(state) for state in range(machine.num_states)} - {-1}
     return Sizes(
         machine.num_states,
-        int((_only_byte(machine) >= 0).sum()),
+        int((forced_bytes(machine) >= 0).sum()),
         machine.num_classes,
         machine.num_symbols,
         machine.num_actions,
         len(labels),
         machine.nbytes,
     )
-
-
-# ------------------------------------------------------------------------------------------------- forced text
-
-
-def forced_chains(machine: Machine) -> list[bytes]:
-    """The texts that `machine` forces: where a state does not accept and has one live byte, and so on from there.
-
-    A chain that is the rest of a longer one is left out. A chain goes through the calls that it makes itself; where it
-    returns to whoever called it, it is cut, as that differs from caller to caller. Bounds are ignored.
-
-    Returns:
-        distinct texts, longest first.
-
-    Cost: O(states · classes), plus the length of all chains.
-
-    Source: the paper's Definition 7.
-    """
-    machine.build_all()
-    only = _only_byte(machine)
-    length: dict[int, int] = {}
-    continued: set[int] = set()
-    for state in range(machine.num_states):
-        _measure(machine, only, state, length, continued)
-    chains = {_chain(machine, only, state, n) for state, n in length.items() if n and state not in continued}
-    return sorted(chains, key=lambda chain: (-len(chain), chain))
-
-
-def _only_byte(machine: Machine) -> NDArray[np.int64]:
-    """int64[Q]: the only live byte of each state that does not accept, or -1."""
-    byte_class = machine.byte_class
-    size = np.bincount(byte_class, minlength=machine.num_classes)
-    member = np.zeros(machine.num_classes, np.int64)
-    member[byte_class] = np.arange(256)
-    only = np.full(machine.num_states, -1, np.int64)
-    for state in range(machine.num_states):
-        live = np.flatnonzero(machine.row(state) != DEAD)
-        if machine.label(state) < 0 and len(live) == 1 and size[live[0]] == 1:
-            only[state] = member[live[0]]
-    return only
-
-
-def _follow(machine: Machine, only: NDArray[np.int64], state: int, stack: list[int]) -> int:
-    """The state after the only byte of `state`, `stack` moved along; its top is popped where the callee ends."""
-    state, symbols = machine.decode(machine.edge(state, int(only[state])))
-    stack.extend(symbols)
-    while stack and machine.is_final(state):
-        targets = machine.resume_targets(stack.pop())
-        state = targets[machine.label(state)]
-        if state == DEAD:
-            break
-    return state
-
-
-def _measure(
-    machine: Machine, only: NDArray[np.int64], state: int, length: dict[int, int], continued: set[int]
-) -> None:
-    """Fill ``length`` for `state` and the states on its chain at which the stack is as it was; note all that follow."""
-    passed: list[tuple[int, int]] = []
-    on_path: set[int] = set()
-    stack: list[int] = []
-    steps = 0
-    while state != DEAD:
-        if steps:
-            continued.add(state)
-        if not stack:
-            if state in length or state in on_path:
-                break
-            passed.append((state, steps))
-            on_path.add(state)
-        if only[state] < 0 or len(stack) > STACK_CAP or steps >= MAX_TEXT_BYTES:
-            break
-        state = _follow(machine, only, state, stack)
-        steps += 1
-    total = steps + (length.get(state, 0) if not stack else 0)
-    for member, position in passed:
-        length[member] = total - position
-
-
-def _chain(machine: Machine, only: NDArray[np.int64], state: int, length: int) -> bytes:
-    text = bytearray()
-    stack: list[int] = []
-    for _ in range(length):
-        text.append(int(only[state]))
-        state = _follow(machine, only, state, stack)
-    return bytes(text)
 
 
 # ------------------------------------------------------------------------------------------------- trim, unambiguous

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon.grammar.machine import Configuration, Machine
+from stcon.grammar.structure import forced_chain
 
 if TYPE_CHECKING:
     from stcon.vocab.vocabulary import Vocabulary
@@ -52,17 +53,5 @@ def live_bytes(machine: Machine, config: Configuration) -> NDArray[np.uint8]:
 
 
 def forced(machine: Machine, config: Configuration, limit: int) -> bytes:
-    """At most `limit` bytes of chain(c): the only live byte, while the configuration does not accept.
-
-    Source: Definition 7.
-    """
-    chain = bytearray()
-    while len(chain) < limit and not machine.accepts(config):
-        live = machine.live(config)
-        if len(live) != 1:
-            break
-        following = machine.step(config, live[0])
-        assert following is not None, "a live byte has a step"
-        config = following
-        chain.append(live[0])
-    return bytes(chain)
+    """At most `limit` bytes of chain(c): `stcon.grammar.structure.forced_chain`, by the project's one definition."""
+    return forced_chain(machine, config, limit)

@@ -7,7 +7,7 @@ control machine, where the same walk is the text that a decoder writes without a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,22 +15,20 @@ from stcon.theory.certificates import Unreachable
 from stcon.theory.graph import Digraph
 from stcon.theory.terminal import CyclicWalk, TerminalDag, trim
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 
 
 def forced_walk(start: T, only_way_on: Callable[[T], T | None]) -> Iterator[T]:
-    """What follows `start` by force, one after another; ends before a repetition, so it is finite on finite graphs.
+    """What follows `start` by force, one after another; endless where it comes back to itself.
 
     Args:
         only_way_on: the one thing that can follow its argument; None where nothing, or more than one thing, can.
 
     Source: Fig. 2 and Definition 7.
     """
-    seen = {start}
     at = only_way_on(start)
-    while at is not None and at not in seen:
+    while at is not None:
         yield at
-        seen.add(at)
         at = only_way_on(at)
 
 
