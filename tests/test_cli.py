@@ -403,3 +403,15 @@ def test_script_survives_a_reader_that_leaves(tmp_path: Path) -> None:
     process.stdout.close()
     _, errors = process.communicate(timeout=60)
     assert b"Traceback" not in errors
+
+
+def test_a_notice_of_slow_work_is_given_once() -> None:
+    """What listens for compiling is called before the first function is compiled, and not again."""
+    from stcon import _notices
+
+    heard: list[str] = []
+    _notices.compiling.append(lambda: heard.append("compiling"))
+    _notices.tell_compiling()
+    _notices.tell_compiling()
+    assert heard == ["compiling"]
+    assert not _notices.compiling

@@ -16,11 +16,27 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import event
+
+from stcon._notices import tell_compiling
 
 F = TypeVar("F", bound=Callable[..., object])
 
 wide = cast(Callable[[object], int], numba.int64)
 """An integer of any width as int64: what it is passed to is not compiled again for each width."""
+
+
+class _Listener(event.Listener):  # type: ignore[misc]
+    """Says that compiling begins, which takes seconds where nothing is kept on disk."""
+
+    def on_start(self, event: object) -> None:
+        tell_compiling()
+
+    def on_end(self, event: object) -> None:
+        pass
+
+
+event.register("numba:compile", _Listener())
 
 
 def njit(function: F) -> F:

@@ -13,11 +13,12 @@ from typing import Any
 
 import click
 
-from stcon import __version__
+from stcon import __version__, _notices
 from stcon.commands.bench import bench
 from stcon.commands.explain import explain
 from stcon.commands.generate import generate
 from stcon.commands.pull import pull
+from stcon.commands.theory import theory
 from stcon.errors import RequestError, StconError
 
 FAILED = 1
@@ -79,9 +80,14 @@ def _say(message: str, code: int) -> int:
 @click.version_option(__version__, prog_name="stcon", message="%(prog)s %(version)s")
 def cli() -> None:
     """Make a language model's output follow a JSON Schema or a regular expression, exactly."""
+    _notices.compiling.append(_say_compiling)
 
 
-for command in (generate, explain, pull, bench):
+def _say_compiling() -> None:
+    click.echo("stcon: compiling the mask kernels, once for this installation (up to a minute) ...", err=True)
+
+
+for command in (generate, explain, pull, bench, theory):
     cli.add_command(command)
 
 
