@@ -92,11 +92,7 @@ class Sampling:
         if self.greedy:
             return best
         tokens, probabilities = self.distribution(logits)
-        return int(tokens[_pick(probabilities, self.uniform(position))])
-
-    def uniform(self, position: int) -> float:
-        """The number in [0, 1) that decides the draw at `position`."""
-        return _uniform(self.seed or 0, position)
+        return int(tokens[_pick(probabilities, _uniform(self.seed or 0, position))])
 
     def distribution(self, logits: Float32) -> tuple[NDArray[np.int64], Float64]:
         """The tokens that can be drawn, ascending, with their probabilities (float64, summing to 1); not for greedy."""
