@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from theory_cases import (
     all_digraphs,
@@ -134,6 +134,7 @@ def pair_instances(draw):
 
 
 @pytest.mark.parametrize("method", ROOTED)
+@settings(deadline=None)
 @given(instance=root_instances())
 def test_root_budgets(method, instance):
     """RootBudget with uneven budgets, zero ones and any set of targets, against the definition."""
@@ -145,6 +146,7 @@ def test_root_budgets(method, instance):
 
 
 @pytest.mark.parametrize("method", ROOTED)
+@settings(deadline=None)
 @given(instance=pair_instances())
 def test_pair_budgets(method, instance):
     """PairBudget with uneven budgets, against the definition."""
@@ -164,6 +166,7 @@ def test_work_is_limited_where_asked(method):
         DECIDERS[method].decide_strongly_few(instance, max_steps=20_000)
 
 
+@settings(deadline=None)
 @given(digraphs(max_order=5), st.integers(0, 3))
 def test_brute_force_is_one_definition(graph, cap):
     """The two spellings of the definition used in these tests agree."""

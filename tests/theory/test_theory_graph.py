@@ -2,7 +2,7 @@
 
 import networkx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stcon.theory.graph import Digraph, GraphError
@@ -15,6 +15,7 @@ def digraphs(draw, max_order=6, max_size=12):
     return Digraph(order, draw(st.lists(st.tuples(vertex, vertex), max_size=max_size)))
 
 
+@settings(deadline=None)
 @given(digraphs())
 def test_neighbours_and_edge_indices_are_parallel(graph):
     """`successors` and `out_edges` name the same edges, as do `predecessors` and `in_edges`; every edge comes once."""
@@ -24,6 +25,7 @@ def test_neighbours_and_edge_indices_are_parallel(graph):
     assert sorted(e for v in graph.vertices for e in graph.out_edges(v)) == list(range(graph.size))
 
 
+@settings(deadline=None)
 @given(digraphs())
 def test_reachability_and_order_agree_with_networkx(graph):
     """Descendants, ancestors and acyclicity are those networkx finds; a topological order points every edge forward."""
@@ -37,6 +39,7 @@ def test_reachability_and_order_agree_with_networkx(graph):
         assert all(order.index(u) < order.index(v) for u, v in graph.edges)
 
 
+@settings(deadline=None)
 @given(digraphs())
 def test_networkx_round_trip(graph):
     """A graph survives the way through networkx up to the order of its edges."""
@@ -44,6 +47,7 @@ def test_networkx_round_trip(graph):
     assert (back.order, sorted(back.edges), back.names) == (graph.order, sorted(graph.edges), graph.names)
 
 
+@settings(deadline=None)
 @given(digraphs())
 def test_parallel_edges_get_a_private_middle(graph):
     """Without parallel edges the graph is simple, and contracting the middles gives the old one back."""

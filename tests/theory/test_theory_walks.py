@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from theory_cases import acyclic_digraphs, all_digraphs, brute_counts, complete, cycle, diamonds, digraphs
 
@@ -29,12 +29,14 @@ from stcon.theory.walks import (
 )
 
 
+@settings(deadline=None)
 @given(digraphs())
 def test_walk_counts_are_matrix_sums(graph):
     """N(u, v) is the sum of the powers of the adjacency matrix, infinite where a cycle lies between."""
     assert [list(walk_counts(graph, u)) for u in graph.vertices] == brute_counts(graph)
 
 
+@settings(deadline=None)
 @given(acyclic_digraphs(), st.integers(0, 7), st.integers(0, 4))
 def test_bounded_and_capped_counts_are_of_the_walks_enumerated(graph, length, cap):
     """N^{≤ L} and min{N^{≤ L}, cap} are the numbers of walks listed one by one."""
@@ -57,6 +59,7 @@ def test_counts_are_exact_past_every_word():
     assert count_walks(cycle(5), 0, 3, max_length=13) == 3
 
 
+@settings(deadline=None)
 @given(digraphs(max_order=4), st.integers(1, 4))
 def test_few_paths_by_definition(graph, cap):
     """`is_strongly_few` asks all pairs, `is_reach_few` one row."""
@@ -65,6 +68,7 @@ def test_few_paths_by_definition(graph, cap):
     assert is_reach_few(graph, 0, cap) == all(count <= cap for count in counts[0])
 
 
+@settings(deadline=None)
 @given(digraphs(max_order=5), st.lists(st.integers(0, 4), min_size=5, max_size=5))
 def test_truncation_loses_nothing(graph, budgets):
     """Lemma 1: walks of length at most B = Σκ decide whether all budgets hold."""
@@ -81,6 +85,7 @@ def test_truncation_depth_is_tight(order):
     assert not respects_truncated(graph, 0, (1,) * order)
 
 
+@settings(deadline=None)
 @given(digraphs(max_order=4))
 def test_universal_source_keeps_every_pair(graph):
     """Lemma 2: N_{U(G)}(ρ, (a, v)) = N_G(a, v) for all a and v, and one walk ends at ρ."""
