@@ -19,7 +19,6 @@ from stcon.commands.explain import explain
 from stcon.commands.generate import generate
 from stcon.commands.pull import pull
 from stcon.commands.theory import theory
-from stcon.commands.theory import theory
 from stcon.errors import RequestError, StconError
 
 FAILED = 1
