@@ -24,19 +24,22 @@ it the logits come to the host, which then draws as `stcon.engine.loop` does. So
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from stcon.engine.output import Generation, Output
 from stcon.engine.sampling import Float32
-from stcon.errors import DecodingError, InvalidOption
+from stcon.errors import DecodingError, InvalidOption, ModelUnavailable
 from stcon.models.graphs import MAX_SPAN, StepGraphs, Walker
 
 if TYPE_CHECKING:
     from stcon.grammar.machine import Machine
+    from stcon.models.base import Model
     from stcon.models.static import StaticModel
 
 Ahead: TypeAlias = Literal["quiet", "always", "never"]
@@ -102,6 +105,10 @@ class DeviceEngine:
             self._graphs = StepGraphs(self.model, walker, vocab_size=self.vocab_size, capacity=capacity)
         return self._graphs
 
+    def prepare(self) -> None:
+        """Compile and load the kernels now. Raises `ModelUnavailable` where that cannot be done."""
+        self._walker_and_grammars()
+
     def takes(self, output: Output) -> bool:
         """Whether `output` can be decoded here: it fits, and is not made while this thread decodes another."""
         return output.num_prompt + output.limit <= self.context_length and self._owner != threading.get_ident()
@@ -150,6 +157,41 @@ class DeviceEngine:
         if self._made is None:
             self._made = self._kernels()
         return self._made
+
+
+def engine_for(model: Model) -> DeviceEngine | None:
+    """The engine of a model on a GPU, made when first asked for; None: it has no static form, or kernels are missing.
+
+    Where the kernels cannot be had, a `RuntimeWarning` says so once, and the plain loop decodes.
+    """
+    with _making:
+        if model not in _engines:
+            _engines[model] = _made_for(model)
+        return _engines[model]
+
+
+def _made_for(model: Model) -> DeviceEngine | None:
+    static = model.static
+    if static is None or str(static.device).partition(":")[0] != "cuda":
+        return None
+    vocabulary = model.vocabulary
+    from stcon.kernels.cuda import CudaGrammars, CudaWalker
+
+    def kernels() -> tuple[Grammars, Walker]:
+        grammars = CudaGrammars(static.device)
+        return grammars, CudaWalker(vocabulary, grammars, max_rows=1)
+
+    engine = DeviceEngine(static, kernels, vocab_size=vocabulary.size)
+    try:
+        engine.prepare()
+    except ModelUnavailable as error:
+        warnings.warn(f"decoding runs without the GPU kernels, slowly: {error}", RuntimeWarning, stacklevel=4)
+        return None
+    return engine
+
+
+_engines: WeakKeyDictionary[Model, DeviceEngine | None] = WeakKeyDictionary()
+_making = threading.Lock()
 
 
 class _Decoding:

@@ -9,6 +9,8 @@ of Definition 8, which must emit the same tokens (Theorem 19(i)).
 passes, the prompt's included: ``passes == sampled``, the least any decoder without speculation can do (Theorem 19(iii),
 whose condition, two admissible tokens at every draw, the planner keeps). An output that nothing but its end can follow
 ends without a pass.
+
+**On a GPU** the same output comes from `stcon.engine.device_loop`, which runs ahead where that pays.
 """
 
 from __future__ import annotations
@@ -79,6 +81,12 @@ def generate(
         on_token=on_token,
         stream=stream,
     )
+    if not drip and model.static is not None:
+        from stcon.engine.device_loop import engine_for
+
+        engine = engine_for(model)
+        if engine is not None and engine.takes(output):
+            return engine.decode(output)
     session = model.session()
     output.begin()
     while output.finish is None:

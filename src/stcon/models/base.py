@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stcon.engine.control import Mode
     from stcon.engine.loop import Generation
     from stcon.engine.stream import Token
+    from stcon.models.static import StaticModel
     from stcon.vocab.vocabulary import Vocabulary
 
 Float32: TypeAlias = NDArray[np.float32]
@@ -92,6 +93,11 @@ class Model(ABC):
     def raw_prompt_ids(self, text: str) -> list[int]:
         """`text` as ids with what the tokenizer adds around a text (a beginning-of-text token, for some)."""
         return self.encode_prompt(text)
+
+    @property
+    def static(self) -> StaticModel | None:
+        """The same weights with caches at fixed addresses, for loops of captured graphs; None where there is none."""
+        return None
 
     @property
     def end_ids(self) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """Any causal language model that the transformers library loads: a directory, a hub id, a GGUF file.
 
-The generic backend: no static graphs, no fused kernels. Greedy output equals ``model.generate`` of transformers.
-A pass computes logits for the needed positions only; a prompt is fed in chunks, which bounds the memory of attention.
+The generic backend: no fused kernels. Greedy output equals ``model.generate`` of transformers. On a GPU a stream runs
+in captured graphs instead (`TransformersModel.static`, `stcon.engine.device_loop`). A pass computes logits for the
+needed positions only; a prompt is fed in chunks, which bounds the memory of attention.
 
 **Recurrent layers.** In some versions of the library, some families (Mamba among them) forget their state when several
 tokens are appended to it at once, without an error. A model with such layers is tested before it is first used, and fed
@@ -23,6 +24,7 @@ from stcon.errors import ModelUnavailable
 from stcon.models.base import Float32, Model, Session, check_append, check_truncate
 
 if TYPE_CHECKING:
+    from stcon.models.static import StaticModel
     from stcon.models.text import PromptText
     from stcon.vocab.vocabulary import Vocabulary
 
@@ -71,6 +73,18 @@ class TransformersModel(Model):
     def device(self) -> str:
         """Where the weights are."""
         return str(self.network.device)
+
+    @cached_property
+    def static(self) -> StaticModel | None:
+        """On a GPU: the network on caches of fixed size, if it runs on them (`stcon.models.static_transformers`)."""
+        if not self.device.startswith("cuda"):
+            return None  # there is no launch to save
+        from stcon.models.static_transformers import StaticTransformers
+
+        try:
+            return StaticTransformers(self.network)
+        except ModelUnavailable:
+            return None
 
     @property
     def chat_template(self) -> str | None:
