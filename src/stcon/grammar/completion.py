@@ -227,7 +227,7 @@ def shortest(machine: Machine, *, max_configurations: int = MAX_CONFIGURATIONS) 
 def _search(completions: Completions, limit: int) -> bytes:
     """A* over configurations: exact under bounds, because what is left is never overestimated."""
     machine = completions.machine
-    matters = _where_counter_matters(completions)
+    matters = where_counter_matters(completions)
     start = machine.initial()
     ticket = itertools.count()
     heap = [(completions.needed(start) or 0, next(ticket), 0, start)]
@@ -254,7 +254,7 @@ def _search(completions: Completions, limit: int) -> bytes:
     raise Unsatisfiable("no text is accepted within the stack cap and the length bounds")
 
 
-def _where_counter_matters(completions: Completions) -> list[bool]:
+def where_counter_matters(completions: Completions) -> list[bool]:
     """[Q] False where the counter is reset before anything tests it, on every way on."""
     machine = completions.machine
     matters = [False] * machine.num_states
