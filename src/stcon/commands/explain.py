@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stcon.commands.explain_segments import print_segments, segment_facts
 from stcon.commands.inputs import compile_constraint, constraint_options, json_option, write_json
 from stcon.errors import ModelUnavailable, RequestError, TooLarge
 
@@ -60,6 +61,7 @@ def describe(grammar: Grammar, source: str, vocabulary: Vocabulary | None) -> di
     meets, but only the part built so far is described.
     """
     from stcon.grammar.analysis import Sizes, forced_chains, sizes
+    from stcon.grammar.machine import BEGIN
 
     machine = grammar.machine
     try:
@@ -72,13 +74,14 @@ def describe(grammar: Grammar, source: str, vocabulary: Vocabulary | None) -> di
         "constraint": source,
         "complete": complete,
         **{key: value for key, value in size._asdict().items() if key != "nbytes"},
-        "remembers_elements": bool(machine.marks),
+        "remembers_elements": any(mark & BEGIN for mark in machine.marks.values()),
         "machine_nbytes": size.nbytes,
         "vocabulary_size": tokens,
         "token_table_nbytes": size.token_table_nbytes(tokens),
         "packed_vocabulary_nbytes": None if vocabulary is None else vocabulary.packed_nbytes,
         "shortest": _shortest(grammar) if complete else None,
         "forced_chains": [chain.decode("utf-8", "backslashreplace") for chain in chains],
+        "segments": segment_facts(machine) if complete else None,
     }
 
 
@@ -130,6 +133,8 @@ def _print(facts: dict[str, Any]) -> None:
         table.add_row(Text(name, style="bold"), Text(value))
     console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
     console.print(table)
+    if facts.get("segments"):
+        print_segments(console, facts["segments"])
     chains = facts["forced_chains"]
     if chains:
         console.print(Text(f"\nforced text ({len(chains)} chains, the longest first)", style="bold"))
