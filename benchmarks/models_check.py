@@ -1,0 +1,94 @@
+"""Checks of the lean runner: its logits against transformers in float32, and each fused kernel against its reference."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+from models_shapes import SMALL, ours, theirs
+
+Check = tuple[str, float, float]  # name, relative error, limit
+TOKENS = 64
+SPLIT = (21, 1, 3, 16, 2, 1, 7, 13)  # how the tokens are fed: a chunk, then steps
+
+
+def run(device: str) -> list[Check]:
+    """Every check; errors are ‖ours − theirs‖ / ‖theirs‖ over the logits of all positions."""
+    if device == "cpu":
+        return [check for model_type in SMALL for check in one_family(model_type, device)]
+    with ProcessPoolExecutor(len(SMALL), mp_context=get_context("spawn")) as pool:  # compiling kernels takes longest
+        return [check for checks in pool.map(one_family, SMALL, [device] * len(SMALL)) for check in checks]
+
+
+def one_family(model_type: str, device: str) -> list[Check]:
+    """The checks of one small model."""
+    network, checks = theirs(model_type), []
+    tokens = torch.randint(0, 300, (3, TOKENS), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        expected = network(tokens).logits
+    for dtype, limit in ((torch.float32, 2e-4), (torch.bfloat16, 8e-2)):
+        lean = ours(network, device, dtype)
+        name = f"{model_type} {str(dtype).removeprefix('torch.')}"
+        checks.append((f"{name} prompt", _error(_prompt(lean, tokens), expected), limit))
+        checks.append((f"{name} steps", _error(_steps(lean, tokens), expected), limit))
+        checks.append((f"{name} ragged", _error(_ragged(lean, tokens), expected[:, -1]), limit))
+        checks.append((f"{name} rollback", _error(_rollback(lean, tokens), expected[:, -1]), limit))
+    return checks
+
+
+def _error(ours: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((ours.cpu().double() - expected.double()).norm() / expected.double().norm())
+
+
+def _prompt(lean, tokens):
+    """All tokens at once."""
+    lengths = torch.zeros(len(tokens), dtype=torch.int32, device=lean.device)
+    return lean.forward(tokens.to(lean.device), lengths, lean.new_cache(len(tokens), 80), all_positions=True)
+
+
+def _steps(lean, tokens):
+    """In parts, rows together."""
+    cache, parts, done = lean.new_cache(len(tokens), 80), [], 0
+    lengths = torch.zeros(len(tokens), dtype=torch.int32, device=lean.device)
+    for size in SPLIT:
+        parts.append(
+            lean.forward(tokens[:, done : done + size].to(lean.device), lengths, cache, all_positions=True).clone()
+        )
+        done, lengths = done + size, lengths + size
+    return torch.cat(parts, 1)
+
+
+def _ragged(lean, tokens):
+    """Rows of different lengths, padded: each row takes another number of real tokens a step."""
+    rows = len(tokens)
+    cache, done, last = lean.new_cache(rows, 100), [0] * rows, [None] * rows
+    generator = torch.Generator().manual_seed(3)
+    while min(done) < TOKENS:
+        counts = [min(int(torch.randint(0, 17, (), generator=generator)), TOKENS - n) for n in done]
+        fed = torch.full((rows, 16), 299)
+        for b, (n, count) in enumerate(zip(done, counts, strict=True)):
+            fed[b, :count] = tokens[b, n : n + count]
+        fed, real = fed.to(lean.device), torch.tensor(counts, dtype=torch.int32, device=lean.device)
+        logits = lean.forward(fed, torch.tensor(done, dtype=torch.int32, device=lean.device), cache, counts=real)
+        for b, count in enumerate(counts):
+            done[b] += count
+            if count and done[b] == TOKENS:
+                last[b] = logits[b].clone()
+    return torch.stack(last)
+
+
+def _rollback(lean, tokens):
+    """Wrong tokens taken back before the right ones, in a row copied from another."""
+    rows = len(tokens)
+    cache = lean.new_cache(rows + 1, 80)
+    lengths = torch.full((rows,), 0, dtype=torch.int32, device=lean.device)
+    lean.forward(tokens[:, :40].to(lean.device), lengths, cache)
+    cache.copy_rows([0], [rows], 40)
+    cache.copy_rows([rows], [0], 40)
+    lengths += 40
+    cache.save()
+    lean.forward(tokens[:, :9].flip(0).contiguous().to(lean.device), lengths, cache)
+    cache.restore(torch.ones(rows + 1, dtype=torch.bool, device=lean.device))
+    lean.forward(tokens[:, 40:50].to(lean.device), lengths, cache)
+    return lean.forward(tokens[:, 50:].to(lean.device), lengths + 10, cache)

@@ -1,0 +1,2 @@
+def measure(quick):
+    raise SystemExit("todo")

@@ -1,0 +1,176 @@
+"""Decode steps and prompts on one GPU, in CUDA graphs, against the time that reading the bytes takes."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import statistics
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+from models_shapes import SHAPES, random_network
+
+from stcon.models.lean.network import Network
+
+CONTEXT = 212  # the prefix of the measurements before this runner
+STEPS = (1, 2, 4, 8, 16)
+CONTEXTS = (128, 512, 2048, 8192)
+GOALS_MS = {"Qwen3.5-2B": (1.3, 4.0), "Qwen3-1.7B": (1.2, 3.0), "SmolLM2-135M": (0.4, 1.5)}
+BANDWIDTH = 4.3e12  # bytes a second, a large copy's on this card
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Everything, and the table."""
+    report: dict[str, Any] = {"machine": machine(), "weights": "random", "models": {}}
+    with ProcessPoolExecutor(len(SHAPES), mp_context=get_context("spawn")) as pool:
+        list(pool.map(compile_kernels, SHAPES))
+    for name in SHAPES:
+        network = random_network(name, "cuda", torch.bfloat16)
+        report["models"][name] = one_model(network, quick)
+        print(name, report["models"][name], flush=True)
+        del network
+        gc.collect()
+        torch.cuda.empty_cache()
+    report["table"] = table(report["models"])
+    return report
+
+
+def compile_kernels(name: str) -> None:
+    """Fill the compiler's cache: models side by side, before anything is timed."""
+    network = random_network(name, "cuda", torch.bfloat16)
+    for rows, size in ((1, 1), (1, 2), (1, 16), (64, 1), (1, 64)):
+        cache = network.new_cache(rows, 256)
+        tokens = torch.zeros(rows, size, dtype=torch.int64, device="cuda")
+        network.forward(tokens, torch.full((rows,), 8, dtype=torch.int32, device="cuda"), cache)
+
+
+def machine() -> dict[str, str]:
+    """The card and the versions."""
+    import triton
+
+    return {
+        "card": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def one_model(network: Network, quick: bool) -> dict[str, Any]:
+    """Times of one model, in milliseconds."""
+    found: dict[str, Any] = {"floor_ms": floor_ms(network)}
+    found["step_ms"] = {size: decode_ms(network, 1, size, CONTEXT) for size in STEPS}
+    found["rows64_ms"] = decode_ms(network, 64, 1, CONTEXT)
+    found["context_ms"] = {} if quick else {n: decode_ms(network, 1, 1, n) for n in CONTEXTS}
+    found["prompt_tokens_per_s"] = prompt_speed(network)
+    found["kernels"] = kernels(network, 1, 1)
+    return found
+
+
+def floor_ms(network: Network) -> float:
+    """The time to read every weight of a decode step once (of the embedding, only a tied head is read)."""
+    read = {t.data_ptr(): t.nbytes for n, t in network.parameters.items() if n != "embed"}
+    read[network.head.data_ptr()] = network.head.nbytes
+    return sum(read.values()) / BANDWIDTH * 1e3
+
+
+def decode_ms(network: Network, rows: int, size: int, context: int) -> float:
+    """Milliseconds of a step."""
+    return replay_ms(decode_graph(network, rows, size, context))
+
+
+def decode_graph(network: Network, rows: int, size: int, context: int) -> Callable[[], None]:
+    """A captured step over a cache that holds `context` tokens a row."""
+    cache = network.new_cache(rows, context + 16)
+    cache.kv.normal_()
+    if cache.states is not None:
+        cache.states.normal_(std=0.1)
+    tokens = torch.randint(0, network.vocab_size, (rows, size), device="cuda")
+    lengths = torch.full((rows,), context, dtype=torch.int32, device="cuda")
+    return captured(lambda: network.forward(tokens, lengths, cache))
+
+
+def captured(step: Callable[[], Any]) -> Callable[[], None]:
+    """`step` as a CUDA graph; the returned function replays it and keeps all that it uses alive."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = step()
+
+    def replay(kept: Any = (step, output)) -> None:
+        graph.replay()
+
+    return replay
+
+
+def replay_ms(replay: Callable[[], None], rounds: int = 9, each: int = 10) -> float:
+    """Median over `rounds` of the mean of `each` replays back to back."""
+    for _ in range(5):
+        replay()
+    times = []
+    for _ in range(rounds):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(each):
+            replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / each)
+    return statistics.median(times)
+
+
+def prompt_speed(network: Network, tokens: int = 2048, chunk: int = 512) -> float:
+    """Prompt tokens a second, one row, in chunks, not captured."""
+    cache = network.new_cache(1, tokens + 16)
+    fed = torch.randint(0, network.vocab_size, (1, tokens), device="cuda")
+    lengths = [torch.full((1,), n, dtype=torch.int32, device="cuda") for n in range(0, tokens, chunk)]
+
+    def prompt() -> None:
+        for i, length in enumerate(lengths):
+            network.forward(fed[:, i * chunk : (i + 1) * chunk], length, cache)
+
+    return tokens / replay_ms(prompt, rounds=3, each=2) * 1e3
+
+
+def kernels(network: Network, rows: int, size: int) -> dict[str, dict[str, float]]:
+    """Where a step's time goes: microseconds and launches by kernel, from the profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    replay = decode_graph(network, rows, size, CONTEXT)
+    replay()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        for _ in range(5):
+            replay()
+        torch.cuda.synchronize()
+    found = {}
+    for event in trace.key_averages():
+        if event.device_time_total:
+            found[event.key[:60]] = {"us": round(event.device_time_total / 5, 1), "launches": event.count / 5}
+    return dict(sorted(found.items(), key=lambda item: -item[1]["us"])[:12])
+
+
+def table(models: dict[str, Any]) -> list[str]:
+    """The summary, one line a model."""
+    lines = [
+        "model (random weights, bf16)  1 row ms (goal)  of floor   64 rows ms (goal)  S=2,4,8,16 over S=1   tokens/s"
+    ]
+    for name, found in models.items():
+        one, many = GOALS_MS[name]
+        base = found["step_ms"][1]
+        ratios = " ".join(f"{found['step_ms'][size] / base:.2f}" for size in STEPS[1:])
+        lines.append(
+            f"{name:28}  {base:7.3f} ({one})   {found['floor_ms'] / base:6.0%}   {found['rows64_ms']:9.3f} ({many})"
+            f"      {ratios}      {found['prompt_tokens_per_s']:8.0f}"
+        )
+        if found["context_ms"]:
+            lines.append("  context: " + ", ".join(f"{n}: {ms:.3f} ms" for n, ms in found["context_ms"].items()))
+    return lines

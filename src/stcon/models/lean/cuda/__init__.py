@@ -1,0 +1,264 @@
+"""The five operations on CUDA, each the equal of its namesake in `stcon.models.lean.reference`.
+
+Up to `FEW` tokens at once (rows times step tokens) a product is our own kernel with everything around it fused; more go
+through the library's, with the norm and the gate as kernels of their own. All launches are fit for CUDA graphs: no
+synchronisation, shapes and addresses fixed by (B, S) and the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+
+from stcon.models.lean import reference
+from stcon.models.lean.cache import MAX_STEP, WINDOW
+from stcon.models.lean.cuda import attention, gated_delta, plans, pointwise
+from stcon.models.lean.cuda.linear import rows_kernel, vector_kernel
+from stcon.models.lean.settings import Delta
+from stcon.models.lean.shapes import Heads, Step
+
+Tensor = Any
+LOG2_E = 1.4426950408889634
+
+
+def norm_linear(
+    x: Tensor,
+    norm: Tensor,
+    eps: float,
+    weight: Tensor,
+    step: Step,
+    bias: Tensor | None = None,
+    exact: bool = False,
+) -> Tensor:
+    """See `reference.norm_linear`."""
+    if x.shape[0] > plans.FEW:
+        y = rms_norm(x, norm, eps)
+        if exact and y.dtype != torch.float32:
+            return torch.mm(y, weight.t(), out_dtype=torch.float32)
+        return F.linear(y, weight, bias)
+    out = torch.empty(x.shape[0], weight.shape[0], device=x.device, dtype=torch.float32 if exact else x.dtype)
+    return _few(x, weight, out, step, norm=norm, eps=eps, bias=bias)
+
+
+def linear_add(x: Tensor, weight: Tensor, residual: Tensor, step: Step) -> Tensor:
+    """See `reference.linear_add`."""
+    if x.shape[0] > plans.FEW:
+        return residual.addmm_(x, weight.t())
+    return _few(x, weight, residual, step, add=True)
+
+
+def gate_up(x: Tensor, norm: Tensor, eps: float, weight: Tensor, step: Step) -> Tensor:
+    """See `reference.gate_up`."""
+    rows, inner = x.shape[0], weight.shape[0] // 2
+    out = torch.empty(rows, inner, device=x.device, dtype=x.dtype)
+    if rows <= plans.FEW:
+        return _few(x, weight, out, step, norm=norm, eps=eps, swiglu=True)
+    both = F.linear(rms_norm(x, norm, eps), weight)
+    pointwise.swiglu_kernel[(rows, triton.cdiv(inner, 1024))](both, out, inner, BLOCK=1024)
+    return out
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """See `reference.rms_norm`; x[M, K] contiguous."""
+    out = torch.empty_like(x)
+    size = x.shape[1]
+    pointwise.rms_norm_kernel[(x.shape[0],)](x, weight, out, eps, K=size, BLOCK_K=triton.next_power_of_2(size))
+    return out
+
+
+def _few(
+    x: Tensor,
+    weight: Tensor,
+    out: Tensor,
+    step: Step,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    bias: Tensor | None = None,
+    add: bool = False,
+    swiglu: bool = False,
+) -> Tensor:
+    """x[M ≤ FEW, K] · weightᵀ by our kernels, with what is asked for fused."""
+    rows, size = x.shape
+    columns = out.shape[1]
+    assert weight.is_contiguous() and out.is_contiguous() and x.stride(1) == 1
+    fused = {"NORM": norm is not None, "BIAS": bias is not None, "ADD": add, "SWIGLU": swiglu}
+    norm, bias = weight if norm is None else norm, weight if bias is None else bias
+    if rows == 1:
+        plan = plans.vector(columns, size, swiglu, weight.element_size())
+        grid = (triton.cdiv(columns, plan.block_n),)
+        vector_kernel[grid](x, norm, weight, bias, out, columns, size, eps, **fused, **plan.options())
+        return out
+    plan = plans.rows(rows, columns, size, swiglu, weight.element_size())
+    tiles = triton.cdiv(columns * (2 if swiglu else 1), plan.block_n)
+    space = step.workspace
+    rows_kernel[(tiles, plan.splits)](
+        x,
+        norm,
+        weight,
+        bias,
+        out,
+        space.partial,
+        space.stats,
+        space.arrived,
+        x.stride(0),
+        rows,
+        columns,
+        size,
+        eps,
+        **fused,
+        PRECISION=_precision(x.dtype),
+        SPLITS=plan.splits,
+        BLOCK_M=max(16, triton.next_power_of_2(rows)),
+        **plan.options(),
+    )
+    return out
+
+
+def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: Tensor, step: Step) -> Tensor:
+    """See `reference.attend`."""
+    assert qkv.is_contiguous() and kv.stride(3) == shape.dim and kv.stride(4) == 1
+    out = torch.empty(qkv.shape[0], shape.heads * shape.dim, device=qkv.device, dtype=qkv.dtype)
+    if step.size > MAX_STEP:
+        return _attend_chunk(qkv, shape, norms, kv, step, out)
+    assert step.workspace is not None
+    group = shape.heads // shape.kv_heads
+    plan = plans.decode(step.rows * shape.kv_heads, step.size * group, shape.dim)
+    q_norm, k_norm = norms or (step.cos, step.cos)
+    attention.decode_kernel[(plan.splits, plan.tiles, step.rows * shape.kv_heads)](
+        qkv,
+        q_norm,
+        k_norm,
+        step.cos,
+        step.sin,
+        kv[0],
+        kv[1],
+        step.lengths,
+        out,
+        step.workspace.partial,
+        step.workspace.stats,
+        step.workspace.arrived,
+        qkv.stride(0),
+        kv.stride(1),
+        kv.stride(2),
+        kv.shape[3],
+        step.size,
+        shape.eps,
+        shape.dim**-0.5 * LOG2_E,
+        KVH=shape.kv_heads,
+        G=group,
+        D=shape.dim,
+        ROT=2 * step.cos.shape[1],
+        NORM=norms is not None,
+        GATED=shape.gated,
+        SPLITS=plan.splits,
+        LEAST=plan.least,
+        PRECISION=_precision(qkv.dtype),
+        BLOCK_Q=plan.block_q,
+        BLOCK_T=plan.block_t,
+        BLOCK_S=MAX_STEP,
+        PDL=plans.PDL,
+        num_warps=plan.warps,
+        num_stages=plan.stages,
+        **plans.launch(),
+    )
+    return out
+
+
+def _attend_chunk(
+    qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: Tensor, step: Step, out: Tensor
+) -> Tensor:
+    group = shape.heads // shape.kv_heads
+    q = torch.empty_like(out)
+    q_norm, k_norm = norms or (step.cos, step.cos)
+    sizes = (qkv.stride(0), kv.stride(1), kv.stride(2), kv.shape[3], step.size)
+    heads = {"KVH": shape.kv_heads, "G": group, "D": shape.dim}
+    grid = (triton.cdiv(step.size, 16), shape.heads + shape.kv_heads, step.rows)
+    attention.rotate_kernel[grid](
+        qkv,
+        q_norm,
+        k_norm,
+        step.cos,
+        step.sin,
+        kv[0],
+        kv[1],
+        step.lengths,
+        q,
+        *sizes,
+        shape.eps,
+        **heads,
+        ROT=2 * step.cos.shape[1],
+        NORM=norms is not None,
+        BLOCK_S=16,
+    )
+    plan = plans.chunk(shape.dim, qkv.element_size())
+    attention.chunk_kernel[(triton.cdiv(step.size * group, plan.block_q), step.rows * shape.kv_heads)](
+        q,
+        qkv,
+        kv[0],
+        kv[1],
+        step.lengths,
+        out,
+        *sizes,
+        shape.dim**-0.5 * LOG2_E,
+        **heads,
+        GATED=shape.gated,
+        PRECISION=_precision(qkv.dtype),
+        BLOCK_Q=plan.block_q,
+        BLOCK_T=plan.block_t,
+        num_warps=plan.warps,
+        num_stages=plan.stages,
+    )
+    return out
+
+
+def delta(
+    mixed: Tensor,
+    shape: Delta,
+    weights: Mapping[str, Tensor],
+    eps: float,
+    state: Tensor,
+    recent: Tensor,
+    step: Step,
+) -> Tensor:
+    """See `reference.delta`, which also runs what is more than a decode step."""
+    if step.size > MAX_STEP:
+        return reference.delta(mixed, shape, weights, eps, state, recent, step)
+    assert mixed.is_contiguous() and state.is_contiguous() and recent.is_contiguous()
+    out = torch.empty(mixed.shape[0], shape.value_heads * shape.value_dim, device=mixed.device, dtype=mixed.dtype)
+    gated_delta.delta_kernel[(shape.value_heads, step.rows)](
+        mixed,
+        weights["conv"],
+        weights["dt_bias"],
+        weights["decay"],
+        weights["delta_norm"],
+        state,
+        recent,
+        step.lengths,
+        step.lengths if step.counts is None else step.counts,
+        out,
+        mixed.stride(0),
+        step.size,
+        eps,
+        HK=shape.key_heads,
+        HV=shape.value_heads,
+        DK=shape.key_dim,
+        DV=shape.value_dim,
+        TAPS=shape.taps,
+        WINDOW=WINDOW,
+        COUNTS=step.counts is not None,
+        PRECISION="ieee" if mixed.dtype == torch.float32 else "tf32x3",
+        T=1 if step.size == 1 else MAX_STEP,
+        PDL=plans.PDL,
+        num_warps=plans.DELTA_WARPS,
+        **plans.launch(),
+    )
+    return out
+
+
+def _precision(dtype: Any) -> str:
+    """Float32 in full: the type's users want logits to compare with, not speed."""
+    return "ieee" if dtype == torch.float32 else "tf32"
