@@ -104,13 +104,14 @@ def plan_memory(
     Raises:
         NoRoom: nothing is left for rows.
     """
-    free = int(SHARE_USED * available_bytes()) if free_bytes is None else free_bytes
+    free = int(SHARE_USED * available_bytes()) + model.allocated_bytes if free_bytes is None else free_bytes
     step = model.step_bytes(chunk + model.num_rows, model.num_rows)
     left = free - step - WARM_GRAMMARS_BYTES
     cache = int(max(0, left) * SHARE_OF_CACHE) if cache_bytes is None else cache_bytes
+    cache = cache if model.most_parked_bytes is None else min(cache, model.most_parked_bytes)
     rows = left - cache
     fixed = free - rows
-    if rows <= model.num_rows * model.row_bytes:
+    if rows <= 0 or rows < model.num_rows * model.row_bytes:
         advice = "free memory, or take fewer rows, a smaller chunk or a smaller prompt cache"
         raise NoRoom("bytes", fixed + model.num_rows * (model.row_bytes + model.token_bytes), free, advice)
     most = model.num_rows * (model.row_bytes + model.token_bytes * model.row_tokens)
@@ -118,7 +119,7 @@ def plan_memory(
         weights=model.weight_bytes,
         cache=cache,
         step=step,
-        rows=min(rows, most) if model.token_bytes else rows,
+        rows=min(rows, most) or rows,
         grammars=WARM_GRAMMARS_BYTES,
         num_rows=model.num_rows,
         row=model.row_bytes,

@@ -81,6 +81,8 @@ class BatchModel(ABC):
         can_truncate: whether a copy may keep a shorter prefix than the row holds (recurrent layers cannot).
         weight_bytes, row_bytes, token_bytes: W, s and τ of the memory plan (`stcon.engine.batch.memory`): the weights;
             what a row takes whatever its length; and what each of its tokens takes.
+        allocated_bytes: of caches that it holds already, before any row joins.
+        most_parked_bytes: what parked rows may take at most; None: as much as the plan gives them.
     """
 
     model: Model
@@ -90,6 +92,8 @@ class BatchModel(ABC):
     weight_bytes: int
     row_bytes: int
     token_bytes: int
+    allocated_bytes: int = 0
+    most_parked_bytes: int | None = None
 
     @abstractmethod
     def join(self, num_tokens: int) -> int:

@@ -1,0 +1,253 @@
+"""A `StaticModel` as rows of a batch: caches at fixed addresses, padded steps, CUDA graphs by (rows, tokens) bucket.
+
+Rows that write stand in the first slots of the cache, without gaps: when one leaves, the last one is moved into its
+place. So a step is one call over the first B slots, B and S rounded up to a power of two, and each such pair is a graph
+of its own (`stcon.models.graphs.Replayed`; on the CPU the same code runs as it is). Rows are padded to the longest span
+of the step; `counts` keeps padding out of caches, states and logits. Spans of more than `MAX_STEP` tokens (prompts) run
+row by row, without a graph.
+
+Parked rows, for the prompt cache, have slots of their own at the end of the cache, so their number is fixed.
+
+**Exact lengths.** Where a model cannot take spans of different lengths in one call (`StaticTransformers` with recurrent
+layers), pass ``ragged=False``: a step then makes one call for each length that occurs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stcon.engine.batch.model import BatchModel, Span, StepLogits
+from stcon.engine.batch.torch_logits import TorchLogits
+from stcon.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from stcon.models.base import Model
+    from stcon.models.static import StaticModel
+
+MAX_STEP = 16
+
+
+class StaticRows(BatchModel):
+    """Slots of one `StaticCache`.
+
+    Args:
+        model: vocabulary and prompts.
+        static: computes.
+        num_rows: most active rows.
+        row_tokens: most tokens of a row; None: the context.
+        num_parked: slots for the prompt cache.
+        ragged: see the module.
+        weight_bytes: of the weights, for the memory plan.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        static: StaticModel,
+        num_rows: int = 16,
+        *,
+        row_tokens: int | None = None,
+        num_parked: int = 0,
+        ragged: bool = True,
+        weight_bytes: int = 0,
+    ) -> None:
+        import torch
+
+        from stcon.models.graphs import Inbox
+
+        longest = min(model.context_length, static.context_length)
+        if row_tokens is not None and not 1 <= row_tokens <= longest:
+            raise InvalidOption(f"row_tokens: expected 1 to {longest:,}, got {row_tokens:,}")
+        self.model = model
+        self.static = static
+        self.num_rows = num_rows
+        self.row_tokens = row_tokens or longest
+        self.ragged = ragged
+        self.weight_bytes = weight_bytes
+        self._num_slots = num_rows + 1  # one more: what is copied to be parked
+        capacity = min(self.row_tokens + MAX_STEP, static.context_length)
+        self.cache = static.new_cache(self._num_slots + num_parked, capacity)
+        self.can_truncate = not self.cache.recurrent
+        slot_bytes = self.cache.nbytes // self.cache.rows
+        self.row_bytes, self.token_bytes = slot_bytes, 0  # a slot is taken whole, however long the row
+        self.allocated_bytes = self.cache.nbytes
+        self.most_parked_bytes = num_parked * slot_bytes
+        self._slot: dict[int, int] = {}
+        self._active: list[int] = []  # by slot
+        self._free = list(range(self._num_slots, self.cache.rows))
+        self._length = np.zeros(self.cache.rows, np.int32)
+        self._numbers = itertools.count(1)
+        slots, device = self._num_slots, torch.device(static.device)
+        self._inbox = Inbox(
+            {
+                "tokens": (np.int64, (slots, MAX_STEP)),
+                "lengths": (np.int32, (slots,)),
+                "counts": (np.int32, (slots,)),
+            },
+            device,
+        )
+        self._device = device
+        self._steps: dict[tuple[int, int], _Call] = {}
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    # ------------------------------------------------------------------------------------------------- rows
+
+    def join(self, num_tokens: int) -> int:
+        """See `BatchModel.join`."""
+        row = next(self._numbers)
+        self._slot[row] = len(self._active)
+        assert self._slot[row] < self._num_slots, "the batch keeps to num_rows"
+        self._length[self._slot[row]] = 0
+        self._active.append(row)
+        return row
+
+    def leave(self, row: int) -> None:
+        """See `BatchModel.leave`. Cost: a copy of one row, unless it is the last."""
+        slot = self._slot.pop(row)
+        if slot >= self._num_slots:
+            self._free.append(slot)
+        else:
+            self._close_gap(slot)
+
+    def copy(self, row: int, length: int, num_tokens: int) -> int:
+        """See `BatchModel.copy`."""
+        number = self.join(num_tokens)
+        self._move(self._slot[row], self._slot[number], length)
+        return number
+
+    def park(self, row: int) -> None:
+        """See `BatchModel.park`. Cost: two copies of a row."""
+        slot, place = self._slot[row], self._free.pop()
+        self._move(slot, place, int(self._length[slot]))
+        self._slot[row] = place
+        self._close_gap(slot)
+
+    def length(self, row: int) -> int:
+        """See `BatchModel.length`."""
+        return int(self._length[self._slot[row]])
+
+    def _move(self, source: int, target: int, length: int) -> None:
+        if length:
+            self.cache.copy_rows([source], [target], length)
+        self._length[target] = length
+
+    def _close_gap(self, slot: int) -> None:
+        last = len(self._active) - 1
+        row = self._active.pop()
+        if slot != last:
+            self._move(last, slot, int(self._length[last]))
+            self._active[slot] = row
+            self._slot[row] = slot
+
+    # ------------------------------------------------------------------------------------------------- steps
+
+    def computed(self, counts: Sequence[int]) -> int:
+        """See `BatchModel.computed`."""
+        steps = [count for count in counts if count <= MAX_STEP]
+        return sum(counts) - sum(steps) + len(steps) * _bucket(max(steps, default=0))
+
+    def feed(self, spans: Sequence[Span]) -> StepLogits:
+        """See `BatchModel.feed`.
+
+        Cost: a call for the short spans (for each length, if not `ragged`), and one for each long one.
+        """
+        import torch
+
+        found: dict[int, Any] = {}
+        with torch.inference_mode():
+            groups: dict[int, list[Span]] = defaultdict(list)
+            for span in spans:
+                if len(span.tokens) > MAX_STEP:
+                    found[span.row] = self._feed_alone(span)
+                else:
+                    groups[0 if self.ragged else len(span.tokens)].append(span)
+            for group in groups.values():
+                found.update(self._feed_together(group))
+            rows = [found[span.row] for span in spans if span.wants_logits]
+            logits = torch.stack(rows) if rows else torch.empty((0, self.static.vocab_size), device=self._device)
+        return TorchLogits(logits, self.model.vocabulary.size)
+
+    def _feed_together(self, spans: Sequence[Span]) -> dict[int, Any]:
+        """One call over the first slots; the logits of the rows that wanted them, by row."""
+        slots = [self._slot[span.row] for span in spans]
+        rows = min(_bucket(max(slots) + 1), self._num_slots)
+        size = max(len(span.tokens) for span in spans)
+        size = _bucket(size) if self.ragged else size
+        host = self._inbox.host
+        host["lengths"][:] = self._length[: self._num_slots]
+        host["counts"][:] = 0
+        for slot, span in zip(slots, spans, strict=True):
+            host["tokens"][slot, : len(span.tokens)] = span.tokens
+            host["counts"][slot] = len(span.tokens)
+        self._inbox.send()
+        call = self._steps.get((rows, size))
+        if call is None:
+            call = self._steps[rows, size] = _Call(self, rows, size)
+        logits = call()
+        for slot, span in zip(slots, spans, strict=True):
+            self._length[slot] += len(span.tokens)
+        # copies: the next replay writes to the same place
+        wanted = [(slot, span) for slot, span in zip(slots, spans, strict=True) if span.wants_logits]
+        return {span.row: logits[slot].float().clone() for slot, span in wanted}
+
+    def _feed_alone(self, span: Span) -> Any:
+        """A long span; its last logits."""
+        import torch
+
+        slot = self._slot[span.row]
+        tokens = torch.tensor([list(span.tokens)], dtype=torch.int64, device=self._device)
+        lengths = torch.tensor([int(self._length[slot])], dtype=torch.int32, device=self._device)
+        logits = self.static.forward(tokens, lengths, self.cache.slice(slot, slot + 1))
+        self._length[slot] += len(span.tokens)
+        return logits[0].float()
+
+
+class _Call:
+    """The step of `rows` slots and `size` tokens: a graph from its second call on, where there are graphs."""
+
+    def __init__(self, batch: StaticRows, rows: int, size: int) -> None:
+        from stcon.models.graphs import Replayed
+
+        self._logits: Any = None
+
+        def run() -> None:
+            inbox = batch._inbox.device
+            lengths, counts = inbox["lengths"][:rows], inbox["counts"][:rows]
+            self._logits = batch.static.forward(inbox["tokens"][:rows, :size], lengths, batch.cache, counts)
+
+        self._run = Replayed(run, batch._pool)
+
+    def __call__(self) -> Any:
+        """float32[rows, V], valid until the next step."""
+        self._run()
+        return self._logits
+
+
+def static_rows(model: Model, num_rows: int = 16, **options: Any) -> StaticRows | None:
+    """A transformers `model` on static caches, or None where its network cannot run on them.
+
+    Args:
+        options: of `StaticRows`.
+    """
+    from stcon.errors import ModelUnavailable
+    from stcon.models.static_transformers import StaticTransformers
+    from stcon.models.transformers import TransformersModel
+
+    if not isinstance(model, TransformersModel):
+        return None
+    try:
+        static = StaticTransformers(model.network)
+    except ModelUnavailable:
+        return None
+    weights = sum(p.numel() * p.element_size() for p in model.network.parameters())
+    return StaticRows(model, static, num_rows, ragged=not static.recurrent, weight_bytes=weights, **options)
+
+
+def _bucket(number: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, number - 1).bit_length()

@@ -1,0 +1,153 @@
+"""Rows on a static cache: moves, padding, copies and parked rows against one stream, recurrent or not."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "models"))
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from batch_cases import alone, essence, fake  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from tiny_llama import network, tokenizer  # noqa: E402
+
+from stcon.engine.batch import Batch, Request  # noqa: E402
+from stcon.engine.batch.model import Span  # noqa: E402
+from stcon.engine.batch.static import StaticRows, static_rows  # noqa: E402
+from stcon.models.fake import hash_prefix  # noqa: E402
+from stcon.models.text import from_tokenizer  # noqa: E402
+from stcon.models.transformers import TransformersModel  # noqa: E402
+from stcon.vocab import Vocabulary  # noqa: E402
+
+
+class HashCache:
+    """A `StaticCache` whose tokens and states are plain lists; what no row owns is poisoned."""
+
+    recurrent = True
+    nbytes = 4096
+
+    def __init__(self, rows, capacity, shared=None):
+        self.rows, self.capacity = rows, capacity
+        self.tokens = shared or [[-1] * capacity for _ in range(rows)]
+
+    def slice(self, start, stop):
+        return HashCache(stop - start, self.capacity, self.tokens[start:stop])
+
+    def copy_rows(self, source, target, length):
+        for a, b in zip(source, target, strict=True):
+            self.tokens[b][:] = self.tokens[a][:length] + [-1] * (self.capacity - length)
+
+
+class HashStatic:
+    """A `StaticModel` that gives the fake model's logits, exactly, from padded calls."""
+
+    device, dtype = "cpu", torch.float32
+
+    def __init__(self, model):
+        self.model, self.vocab_size, self.context_length = model, model.vocabulary.size, model.context_length
+
+    def new_cache(self, rows, capacity):
+        return HashCache(rows, capacity)
+
+    def forward(self, tokens, lengths, cache, counts=None, all_positions=False):
+        rows = []
+        for b in range(tokens.shape[0]):
+            length, count = int(lengths[b]), tokens.shape[1] if counts is None else int(counts[b])
+            held = cache.tokens[b]
+            held[length : length + count] = tokens[b, :count].tolist()
+            prefix = held[: length + count]
+            assert -1 not in prefix, "a row reads only what was fed to it"
+            rows.append(self.model.logits(prefix, hash_prefix(self.model.seed, prefix)))
+        return torch.from_numpy(np.stack(rows))
+
+
+class CutCache(HashCache):
+    recurrent = False
+
+
+class CutStatic(HashStatic):
+    def new_cache(self, rows, capacity):
+        return CutCache(rows, capacity)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([HashStatic, CutStatic]),
+    st.sampled_from([(1, 0), (2, 1), (5, 3), (8, 0)]),
+    st.fixed_dictionaries(
+        {"feeding": st.sampled_from(["drip", "ragged", "auto"]), "chunk": st.sampled_from([3, 17, 64])}
+    ),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 2)), min_size=1, max_size=12),
+)
+def test_static_batch_is_one_stream_exactly(kind, sizes, options, ragged, wanted):
+    """Bit for bit, through slots moved, copied, parked and padded, whatever the lengths."""
+    model = fake(5)
+    num_rows, num_parked = sizes
+    rows = StaticRows(model, kind(model), num_rows, row_tokens=120, num_parked=num_parked, ragged=ragged)
+    engine = Batch(rows, cache_bytes=1 << 20, **options)
+    requests = [
+        Request(list(range(40 + kind, 40 + kind + size)), max_tokens=3 + size % 9, n=min(n, num_rows))
+        for kind, size, n in wanted
+    ]
+    handles = []
+    for request in requests:
+        handles.append(engine.submit(request))
+        engine.step()
+    engine.run()
+    for request, handle in zip(requests, handles, strict=True):
+        for index, generation in enumerate(handle.result(0)):
+            assert essence(generation) == essence(alone(fake(5), request, index))
+    assert engine.cache.num_parked <= num_parked
+    assert len(rows._slot) == engine.cache.num_parked
+
+
+def test_static_rows_pad_to_buckets():
+    """Calls are of few shapes: powers of two in rows and tokens, so that each can be a graph."""
+    shapes = set()
+
+    class Noted(CutStatic):
+        def forward(self, tokens, lengths, cache, counts=None, all_positions=False):
+            shapes.add((*tokens.shape, counts is None))
+            return super().forward(tokens, lengths, cache, counts)
+
+    model = fake()
+    rows = StaticRows(model, Noted(model), 8, row_tokens=100)
+    numbers = [rows.join(100) for _ in range(7)]
+    rows.feed([Span(number, [40] * (i + 1), True) for i, number in enumerate(numbers)])
+    rows.feed([Span(numbers[0], [41], True), Span(numbers[6], [41] * 3, False)])
+    rows.feed([Span(numbers[2], [42] * 30, True), Span(numbers[1], [42], True)])
+    assert shapes == {(8, 8, False), (8, 4, False), (1, 30, True), (2, 1, False)}
+    assert rows.computed([1, 3, 30]) == 30 + 2 * 4
+
+
+@pytest.mark.parametrize("family", ["llama", "mamba"])
+def test_static_transformers_batch_is_one_stream(family):
+    """A real network on static caches, attention or recurrent: the tokens are the single stream's."""
+    torch.set_num_threads(1)
+    words = tokenizer()
+    vocabulary, text = Vocabulary.from_tokenizer(words), from_tokenizer(words)
+    net = network(len(words))
+    if family == "mamba":
+        config = transformers.MambaConfig(
+            vocab_size=len(words), hidden_size=32, num_hidden_layers=2, state_size=4, initializer_range=0.3
+        )
+        net = transformers.MambaForCausalLM(config).eval()
+    model = TransformersModel(net, vocabulary, text, name=family)
+    rows = static_rows(model, 3, row_tokens=100, num_parked=2)
+    if rows is None:
+        pytest.skip("this version of the library cannot run the family on static caches")
+    engine = Batch(rows, chunk=24)
+    random = np.random.default_rng(0)
+    requests = [
+        Request([7, 8, 9, *random.integers(3, 300, 2 + 5 * i).tolist()], max_tokens=6 + i, n=1 + i % 2)
+        for i in range(6)
+    ]
+    for request, generations in zip(requests, engine.generate(requests), strict=True):
+        for index, generation in enumerate(generations):
+            assert essence(generation) == essence(alone(model, request, index))
