@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from stcon.grammar.cuts import Segment
     from stcon.grammar.machine import Machine
 
-CHOICE_CONFIGURATIONS = 300
+CHOICE_CONFIGURATIONS = 128
+ALL_CONFIGURATIONS = 8_192
 SHOWN_CHARACTERS = 1_200
 MANY_TEXTS = 99_999
 
@@ -21,20 +22,23 @@ def segment_facts(machine: Machine) -> list[dict[str, Any]] | None:
     """Every segment between cut states as data; None where they take too long to find.
 
     ``num_texts`` is how many texts a segment can have and ``decisions`` at how many places of it a model is asked; both
-    are None where the texts are endlessly many or run through more than `CHOICE_CONFIGURATIONS` configurations.
+    are None where the texts are endlessly many or run through more than `CHOICE_CONFIGURATIONS` configurations (or, in
+    all segments together, `ALL_CONFIGURATIONS`).
     """
     from stcon.grammar.cuts import cut_states
 
     try:
-        return [_facts(machine, segment) for segment in cut_states(machine).segments]
+        segments = cut_states(machine).segments
     except TooLarge:
         return None
+    limit = min(CHOICE_CONFIGURATIONS, ALL_CONFIGURATIONS // max(1, sum(not s.is_forced for s in segments)))
+    return [_facts(machine, segment, limit) for segment in segments]
 
 
-def _facts(machine: Machine, segment: Segment) -> dict[str, Any]:
+def _facts(machine: Machine, segment: Segment, limit: int) -> dict[str, Any]:
     from stcon.grammar.cuts import choices
 
-    kernel = None if segment.is_forced else choices(machine, segment, limit=CHOICE_CONFIGURATIONS)
+    kernel = None if segment.is_forced else choices(machine, segment, limit=limit)
     num_texts, decisions = (1, 0) if segment.is_forced else (None, None)
     if kernel is not None:
         num_texts, decisions = kernel.terminal.num_paths, len(kernel.branch_vertices)
