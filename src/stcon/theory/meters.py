@@ -26,12 +26,12 @@ class Meters:
 
     def __init__(self, max_steps: int | None = None) -> None:
         self.values: dict[str, int] = {}
-        self._max_steps = max_steps
+        self.limit = max_steps
 
     @property
     def allowed(self) -> int | None:
         """The steps still allowed; None: any number."""
-        return None if self._max_steps is None else self._max_steps - self.values.get("steps", 0)
+        return None if self.limit is None else self.limit - self.values.get("steps", 0)
 
     def add(self, name: str, amount: int = 1) -> None:
         """Add to a sum."""
@@ -48,8 +48,8 @@ class Meters:
             TooMuchWork: they are more than allowed.
         """
         self.add("steps", steps)
-        if self._max_steps is not None and self.values["steps"] > self._max_steps:
-            raise TooMuchWork(self._max_steps)
+        if self.limit is not None and self.values["steps"] > self.limit:
+            raise TooMuchWork(self.limit)
 
 
 def bits(largest: int) -> int:

@@ -209,7 +209,10 @@ class _Meters(Meters):
         self._traversals = 0
 
     def traverse(self, graph: Digraph, source: int, max_nodes: int, **modes: Any) -> Traversal:
-        traversal = traverse(graph, source, max_nodes, max_steps=self.allowed, **modes)
+        try:
+            traversal = traverse(graph, source, max_nodes, max_steps=self.allowed, **modes)
+        except TooMuchWork as error:  # name the whole limit, not what was left of it
+            raise TooMuchWork(error.limit + self.values.get("steps", 0)) from None
         self._traversals += 1
         self.add("nodes", traversal.nodes)
         self.peak("stack_frames", traversal.depth)
