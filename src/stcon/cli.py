@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from stcon import __version__, _notices
+from stcon.commands.batch import batch
 from stcon.commands.bench import bench
 from stcon.commands.explain import explain
 from stcon.commands.generate import generate
@@ -87,7 +88,7 @@ def _say_compiling() -> None:
     click.echo("stcon: compiling the mask kernels, once for this installation (up to a minute) ...", err=True)
 
 
-for command in (generate, explain, pull, bench, theory):
+for command in (generate, batch, explain, pull, bench, theory):
     cli.add_command(command)
 
 

@@ -1,0 +1,70 @@
+"""Which rows a model gets: the fastest that it can run on, each checked against the model's own sessions first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stcon.engine.batch.model import BatchModel
+from stcon.engine.batch.sessions import SessionRows
+
+if TYPE_CHECKING:
+    from stcon.models.base import Model
+
+DEFAULT_ROW_TOKENS = 4096
+_PROBE = 17
+
+
+def rows_for(model: Model, num_rows: int = 16, *, row_tokens: int | None = None) -> BatchModel:
+    """Rows for `model`.
+
+    On the CPU a transformers network runs packed (`stcon.engine.batch.packed`); on a GPU it runs on static caches,
+    whose slots are set aside at once, so there `row_tokens` matters. What neither can run goes by its sessions.
+
+    Args:
+        num_rows: most active rows.
+        row_tokens: most tokens of a row on static caches; None: `DEFAULT_ROW_TOKENS`, or the context if less.
+    """
+    device = str(getattr(model, "device", "cpu"))
+    if not device.startswith("cpu"):
+        from stcon.engine.batch.static import static_rows
+
+        longest = min(model.context_length, row_tokens or DEFAULT_ROW_TOKENS)
+        rows = static_rows(model, num_rows, row_tokens=longest, num_parked=num_rows // 2)
+        if rows is not None:
+            return rows
+    if hasattr(model, "network"):
+        from stcon.engine.batch.packed import packed_rows
+
+        packed = packed_rows(model, num_rows)
+        if packed is not None:
+            return packed
+    return session_rows(model, num_rows)
+
+
+def session_rows(model: Model, num_rows: int = 16) -> SessionRows:
+    """`SessionRows` that know what their caches take, as far as that can be measured: two passes over a few tokens."""
+    network = getattr(model, "network", None)
+    if network is None:
+        return SessionRows(model, num_rows, token_bytes=64)  # a model without weights: some bytes a token of lists
+    session = model.session()
+    session.append([0])
+    first = _cache_bytes(session)
+    session.append([0] * (_PROBE - 1))
+    token_bytes = max(1, (_cache_bytes(session) - first) // (_PROBE - 1))
+    weights = sum(p.numel() * p.element_size() for p in network.parameters())
+    rows = SessionRows(model, num_rows, token_bytes=token_bytes, weight_bytes=weights)
+    rows.row_bytes = max(0, first - token_bytes)
+    return rows
+
+
+def _cache_bytes(session: Any) -> int:
+    """Bytes of the tensors in a session's cache."""
+    return sum(_nbytes(value) for layer in session.cache.layers for value in vars(layer).values())
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_nbytes, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_nbytes, value))
+    return int(value.nbytes) if hasattr(value, "nbytes") else 0

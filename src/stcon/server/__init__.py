@@ -1,0 +1,1 @@
+"""OpenAI's formats: request bodies in, responses out."""

@@ -1,0 +1,240 @@
+"""OpenAI's request bodies as requests to a batch. What is not known or cannot be enforced is refused by name.
+
+Constraints are taken in the spellings that clients send: ``response_format`` (``text``, ``json_object``,
+``json_schema``, strict or not: all are enforced), ``structured_outputs`` (``json``, ``regex``, ``choice``) and vLLM's
+older ``guided_json``, ``guided_regex``, ``guided_choice``; at most one of them in a request.
+
+Our own settings stand in ``stcon``: ``budget`` (default true: a constrained answer is complete within its limit),
+``mode``, and ``guards`` (``repeat``, ``max_calls``, ``same_call``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from stcon.engine.adjust import Adjustment
+from stcon.engine.batch import Guards, Request
+from stcon.engine.sampling import Sampling
+from stcon.errors import GrammarError, InvalidOption, RequestError
+from stcon.server.grammars import Grammars
+
+if TYPE_CHECKING:
+    from stcon.grammar.grammar import Grammar
+    from stcon.models.base import Model
+
+DEFAULT_MAX_TOKENS = 1024  # where a request gives no limit; less where the context ends before
+
+_IGNORED = frozenset({"model", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
+_SHARED = frozenset({
+    "temperature", "top_p", "top_k", "min_p", "seed", "n", "stop", "stream", "stream_options", "presence_penalty",
+    "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "stcon", "response_format", "structured_outputs",
+    "guided_json", "guided_regex", "guided_choice",
+})  # fmt: skip
+_KNOWN = {
+    "chat": _SHARED | {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice"},
+    "text": _SHARED | {"prompt", "echo", "suffix", "best_of"},
+}
+_OPEN_OBJECT = {"type": "object"}
+
+
+class BadRequest(RequestError):
+    """A body that cannot be served.
+
+    Attributes:
+        param: the parameter at fault, None if it is the body as a whole.
+        code: OpenAI's short name of the error, or None.
+    """
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+def chat_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> Request:
+    """A body of /v1/chat/completions.
+
+    Raises:
+        BadRequest: with the parameter at fault.
+    """
+    _check_known(body, "chat")
+    if body.get("tools") and body.get("tool_choice") != "none":
+        raise BadRequest("tools are not supported here; use response_format, or tool_choice 'none'", "tools")
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        raise BadRequest("messages: expected a list of messages", "messages")
+    prompt = _guarded("messages", lambda: model.prompt_ids(messages))
+    wants = _typed(body, "logprobs", bool, False)
+    top = _typed(body, "top_logprobs", int, 0)
+    if top and not wants:
+        raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs")
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    return _request(body, prompt, limit, top if wants else None, grammars)
+
+
+def text_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> Request:
+    """A body of /v1/completions.
+
+    Raises:
+        BadRequest: with the parameter at fault.
+    """
+    _check_known(body, "text")
+    for name in ("echo", "suffix", "best_of"):
+        if body.get(name):
+            raise BadRequest(f"{name} is not supported", name)
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        text = prompt
+        ids = _guarded("prompt", lambda: model.prompt_ids(text, raw=True))
+    elif isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
+        if not all(0 <= token < model.vocabulary.size for token in prompt):
+            raise BadRequest(f"prompt: token ids are 0 to {model.vocabulary.size - 1}", "prompt")
+        ids = prompt
+    else:
+        raise BadRequest("prompt: expected one text, or a list of token ids", "prompt")
+    return _request(body, ids, body.get("max_tokens", 16), _typed(body, "logprobs", int, None), grammars)
+
+
+def _request(
+    body: Mapping[str, Any], prompt: list[int], limit: Any, logprobs: int | None, grammars: Grammars
+) -> Request:
+    """What both kinds of bodies share."""
+    own = _typed(body, "stcon", dict, {})
+    unknown = set(own) - {"budget", "mode", "guards"}
+    if unknown:
+        raise BadRequest(f"stcon: unknown setting {min(unknown)!r}", f"stcon.{min(unknown)}")
+    stop = body.get("stop") or ()
+    grammar = constraint(body, grammars)
+    guards = _guarded("stcon.guards", lambda: Guards(**own.get("guards", {})))
+    request = _guarded(
+        None,
+        lambda: Request(
+            prompt,
+            grammar,
+            max_tokens=_guarded("max_tokens", lambda: _limit(limit)),
+            mode=own.get("mode", "canonical"),
+            sampling=_sampling(body),
+            n=_number(body, "n", 1),
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            budget=_typed(own, "budget", bool, True, "stcon."),
+            logprobs=logprobs,
+            adjustment=_adjustment(body),
+            guards=guards,
+        ),
+    )
+    assert isinstance(request, Request), "built above"
+    return request
+
+
+def constraint(body: Mapping[str, Any], grammars: Grammars) -> Grammar | None:
+    """The grammar that a body asks for, or None.
+
+    Raises:
+        BadRequest: several constraints, an unknown one, or one that does not compile; names the JSON pointer.
+    """
+    found = list(_constraints(body))
+    if not found:
+        return None
+    if len(found) > 1:
+        raise BadRequest(f"{found[0][0]} and {found[1][0]}: give one constraint", found[1][0])
+    param, kind, value = found[0]
+    build: Callable[[Any], Grammar] = getattr(grammars, kind)
+    grammar: Grammar = _guarded(param, lambda: build(value))
+    return grammar
+
+
+def _constraints(body: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """Every constraint of a body as (parameter, kind, what)."""
+    found = []
+    format_ = body.get("response_format")
+    if format_ is not None:
+        kind = format_.get("type") if isinstance(format_, dict) else None
+        if kind == "json_object":
+            found.append(("response_format", "schema", _OPEN_OBJECT))
+        elif kind == "json_schema":
+            inner = format_.get("json_schema")
+            if not isinstance(inner, dict) or "schema" not in inner:
+                raise BadRequest("response_format.json_schema: expected an object with 'schema'", "response_format")
+            found.append(("response_format.json_schema.schema", "schema", inner["schema"]))
+        elif kind != "text":
+            raise BadRequest(f"response_format: unknown type {kind!r}", "response_format.type")
+    structured = _typed(body, "structured_outputs", dict, {})
+    for name, value in structured.items():
+        kind = {"json": "schema", "regex": "regex", "choice": "choice"}.get(name)
+        if kind is None:
+            raise BadRequest(f"structured_outputs: {name!r} is not supported", f"structured_outputs.{name}")
+        if value is not None:
+            found.append((f"structured_outputs.{name}", kind, value))
+    for name, kind in (("guided_json", "schema"), ("guided_regex", "regex"), ("guided_choice", "choice")):
+        if body.get(name) is not None:
+            found.append((name, kind, body[name]))
+    return found
+
+
+def _sampling(body: Mapping[str, Any]) -> Sampling:
+    """OpenAI's defaults: temperature 1."""
+    return Sampling(
+        temperature=_number(body, "temperature", 1.0),
+        top_k=max(0, _number(body, "top_k", 0)),  # -1 is vLLM's "off"
+        top_p=_number(body, "top_p", 1.0),
+        min_p=_number(body, "min_p", 0.0),
+        seed=_typed(body, "seed", int, None),
+    )
+
+
+def _adjustment(body: Mapping[str, Any]) -> Adjustment:
+    bias = _typed(body, "logit_bias", dict, {})
+    try:
+        numbers = {int(token): value for token, value in bias.items()}
+    except ValueError:
+        raise BadRequest("logit_bias: keys are token ids", "logit_bias") from None
+    if any(token < 0 for token in numbers):
+        raise BadRequest("logit_bias: keys are token ids", "logit_bias")
+    return Adjustment(_number(body, "presence_penalty", 0.0), _number(body, "frequency_penalty", 0.0), numbers)
+
+
+def _limit(limit: Any) -> int:
+    if limit is None:
+        return DEFAULT_MAX_TOKENS
+    if type(limit) is not int or limit < 1:
+        raise InvalidOption(f"expected an integer from 1, got {limit!r}")
+    return limit
+
+
+def _number(body: Mapping[str, Any], name: str, default: Any) -> Any:
+    """The value of `name` (null is the default), checked by whoever takes it."""
+    value = body.get(name)
+    return default if value is None else value
+
+
+def _typed(body: Mapping[str, Any], name: str, kind: type, default: Any, prefix: str = "") -> Any:
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        expected = {dict: "an object", bool: "true or false", int: "an integer"}[kind]
+        raise BadRequest(f"{prefix}{name}: expected {expected}, got {value!r}", f"{prefix}{name}")
+    return value
+
+
+def _check_known(body: Mapping[str, Any], kind: str) -> None:
+    unknown = sorted(set(body) - _KNOWN[kind] - _IGNORED)
+    if unknown:
+        raise BadRequest(f"unknown parameter {unknown[0]!r}", unknown[0], "unknown_parameter")
+
+
+def _guarded(param: str | None, build: Callable[[], Any]) -> Any:
+    """What `build` gives; its errors become those of the parameter."""
+    try:
+        return build()
+    except BadRequest:
+        raise
+    except GrammarError as error:
+        place = f"{param}{error.pointer or ''}" if param else None
+        raise BadRequest(f"{param}: {error}", place, error.reason.replace(" ", "_")) from error
+    except (RequestError, TypeError) as error:
+        name = param or str(error).split(":", 1)[0]
+        raise BadRequest(str(error) if param is None else f"{param}: {error}", name) from error
