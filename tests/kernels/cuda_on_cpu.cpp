@@ -11,8 +11,8 @@ extern "C" int launch(const char* name, const long long* arguments, unsigned x, 
   KERNEL(walk_bitmask)
   KERNEL(walk_mask_logits)
   KERNEL(walk_best)
-  KERNEL(advance)
-  KERNEL(draw)
+  KERNEL(advance_rows)
+  KERNEL(draw_tokens)
   return 1;
 }
 

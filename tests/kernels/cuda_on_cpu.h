@@ -11,7 +11,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
-#define __global__
+#define __global__ __attribute__((visibility("hidden")))  // no name of a system library is taken for it
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline

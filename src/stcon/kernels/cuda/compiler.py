@@ -21,7 +21,7 @@ from stcon.errors import ModelUnavailable
 
 SOURCE_DIR = Path(__file__).parent / "source"
 MAIN_FILE = "kernels.cu"
-KERNELS = ("walk_bitmask", "walk_mask_logits", "walk_best", "advance", "draw")
+KERNELS = ("walk_bitmask", "walk_mask_logits", "walk_best", "advance_rows", "draw_tokens")
 
 
 class Kernels(Protocol):
@@ -29,7 +29,7 @@ class Kernels(Protocol):
 
     @property
     def draw_threads(self) -> int:
-        """Threads of a block of ``draw``."""
+        """Threads of a block of ``draw_tokens``."""
         ...
 
     def launch(self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int]) -> None:

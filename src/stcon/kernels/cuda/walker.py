@@ -165,7 +165,7 @@ class CudaWalker:
         before = (self._words.data_ptr(), self.vocabulary.num_words, address, stride, dtype, self._bests.data_ptr())
         after = (tensor.data_ptr() for tensor in tensors)
         threads = self._kernels.draw_threads
-        self._kernels.launch("draw", (len(logits), 1), threads, [*before, self.missing.data_ptr(), *after])
+        self._kernels.launch("draw_tokens", (len(logits), 1), threads, [*before, self.missing.data_ptr(), *after])
 
     def advance(self, tokens: torch.Tensor) -> None:
         """Read int32[B] or [B, S] tokens, row by row; -1 is read as nothing. All of a row's are read, or none."""
@@ -173,7 +173,7 @@ class CudaWalker:
         stride, count = (1, 1) if tokens.dim() == 1 else (tokens.stride(0), tokens.shape[1])
         struct = self._lists[0].struct.data_ptr()
         arguments = [struct, self.grammars.table.data_ptr(), *self._rows(), tokens.data_ptr(), stride, count]
-        self._kernels.launch("advance", (len(tokens), 1), 32, arguments)
+        self._kernels.launch("advance_rows", (len(tokens), 1), 32, arguments)
 
     # ------------------------------------------------------------------------------------------------- inside
 

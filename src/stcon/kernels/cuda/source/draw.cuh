@@ -216,7 +216,7 @@ __device__ inline void pick(DrawShared& s, const Draw& d, double uniform) {
 // Draw each row's token: out[row], or -1 as in `walk_best`, which must have run before with out = null. Then counts
 // positions[row] up. Grid: x is the row; DRAW_THREADS threads.
 extern "C" __global__ void __launch_bounds__(DRAW_THREADS)
-    draw(const u32* words, i64 num_words, const void* logits, i64 logits_stride, i64 dtype, u64* bests,
+    draw_tokens(const u32* words, i64 num_words, const void* logits, i64 logits_stride, i64 dtype, u64* bests,
          const int* missing, const double* temperature, const int* top_k, const double* top_p, const double* min_p,
          const u64* seeds, u64* positions, int* out) {
   __shared__ DrawShared s;

@@ -67,7 +67,7 @@ __device__ inline u64 best_of_chunk(const Shared& s, const Tokens& t, int chunk,
 }
 
 // The best admissible token of each row: out[row] = its id, or -1: none, a logit that is not finite, or a row stalled.
-// With `words` the masks are written as well, and if `out` is null the bests are left in `bests` for `draw`.
+// With `words` the masks are written as well, and if `out` is null the bests are left in `bests` for `draw_tokens`.
 // `bests` and `tickets` hold 0 before, and again afterwards.
 extern "C" __global__ void __launch_bounds__(THREADS)
     walk_best(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, const void* logits, i64 logits_stride,
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // Read tokens[row * tokens_stride + 0 … count - 1] in each row; -1 is read as nothing. All are read or none: on a token
 // that may not follow, `refused` says which; on a row of edges that is not built, `missing` says of which state.
 // Grid: x is the row; one warp each.
-extern "C" __global__ void advance(const Tokens* tokens_of, const Grammar* grammars, ROWS_PARAMS, const int* tokens,
+extern "C" __global__ void advance_rows(const Tokens* tokens_of, const Grammar* grammars, ROWS_PARAMS, const int* tokens,
                                    i64 tokens_stride, i64 count) {
   __shared__ Cursor c;
   __shared__ int is_moved;
