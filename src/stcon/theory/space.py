@@ -1,11 +1,9 @@
-"""Space: Savitch's algorithm with its tape metered, and what of the paper's space bounds is cited only.
+"""Space: Savitch's algorithm with its tape metered, the bound that the paper goes below.
 
-Savitch decides reachability in O(log² n) space by guessing midpoints; it is the bound the paper goes below, here to
-measure. Going below, DSPACE(log² M / log log M), composes two results: STCON_sf ∈ ReachUL (Theorem 9, which runs: see
-`lift` and `oracle_free`) and ReachUL = RUSPACE(log n) ⊆ DSPACE(log² n / log log n), a theorem of 1998 on
-reach-unambiguous computations. The second is cited and **not implemented**: it is a pure space bound by recomputation,
-with no time claim. Nor is Cook's simulation, which puts LOGDCFL into SC²; `pushdown` gives the automaton that it
-simulates, with its steps, work tape and stack measured.
+Going below it, DSPACE(log² M / log log M), composes STCON_sf ∈ ReachUL (Theorem 9: `lift`, `oracle_free`) with the space
+bound of ReachUL, a cited theorem that `contraction` reconstructs and meters. Cook's simulation, which puts LOGDCFL into
+SC², is cited and not implemented; `pushdown` gives the automaton that it simulates, with its steps, work tape and stack
+measured.
 
 Source: Theorem 2, Appendix B.10.
 """
