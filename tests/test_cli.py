@@ -231,7 +231,7 @@ def test_bad_schema_is_one_line_and_exit_code_2(
         ([], ["--prompt"]),
         (["--prompt", "a", "--prompt-file", "b"], ["--prompt"]),
         (["--schema", "a", "--regex", "b", "--prompt", "x"], ["not both"]),
-        (["--prompt", "x", "--mode", "mask"], ["--schema or --regex"]),
+        (["--prompt", "x", "--mode", "mask"], ["--schema, --regex or --grammar"]),
         (["--prompt", "x", "--mode", "fast"], ["canonical"]),
         (["--prompt", "x", "--max-tokens", "0"], ["--max-tokens"]),
         (["--prompt", "x", "--temperature", "-1"], ["temperature"]),

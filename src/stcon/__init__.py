@@ -1,4 +1,4 @@
-"""stcon makes a language model's output follow a JSON Schema or a regular expression, exactly.
+"""stcon makes a language model's output follow a JSON Schema, a regular expression or a grammar, exactly.
 
 >>> import stcon
 >>> grammar = stcon.compile({"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]})
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stcon.api import compile as compile
+    from stcon.api import compile_grammar as compile_grammar
     from stcon.api import compile_regex as compile_regex
     from stcon.api import load_model as load_model
     from stcon.api import parse_json as parse_json
     from stcon.constraint.matcher import Matcher as Matcher
     from stcon.errors import DecodingError as DecodingError
     from stcon.errors import GrammarError as GrammarError
+    from stcon.errors import InvalidGrammar as InvalidGrammar
     from stcon.errors import InvalidOption as InvalidOption
     from stcon.errors import InvalidPattern as InvalidPattern
     from stcon.errors import InvalidSchema as InvalidSchema
@@ -41,6 +43,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "compile": "stcon.api",
+    "compile_grammar": "stcon.api",
     "compile_regex": "stcon.api",
     "load_model": "stcon.api",
     "parse_json": "stcon.api",
@@ -49,6 +52,7 @@ _HOME = {
     "Vocabulary": "stcon.vocab.vocabulary",
     "DecodingError": "stcon.errors",
     "GrammarError": "stcon.errors",
+    "InvalidGrammar": "stcon.errors",
     "InvalidOption": "stcon.errors",
     "InvalidPattern": "stcon.errors",
     "InvalidSchema": "stcon.errors",
@@ -68,6 +72,7 @@ __all__ = [
     "DecodingError",
     "Grammar",
     "GrammarError",
+    "InvalidGrammar",
     "InvalidOption",
     "InvalidPattern",
     "InvalidSchema",
@@ -85,6 +90,7 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "compile",
+    "compile_grammar",
     "compile_regex",
     "load_model",
     "parse_json",

@@ -1,4 +1,4 @@
-"""The functions of `import stcon`: schemas, pydantic models and patterns in; a `Grammar` or a model out.
+"""The functions of `import stcon`: schemas, pydantic models, patterns and grammars in; a `Grammar` or a model out.
 
 Heavy modules are imported inside the functions, so that importing this one is cheap.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Whitespace = Literal["compact", "json", "pretty", "flexible"]
 KeyOrder = Literal["schema", "any"]
+GrammarSyntax = Literal["gbnf", "ebnf", "lark", "structural_tag"]
 
 
 def compile(  # the public name is stcon.compile
@@ -68,6 +69,27 @@ def compile_regex(pattern: str, **options: Any) -> Grammar:
     from stcon.grammar import compile_regex as build
 
     return build(pattern, **options)
+
+
+def compile_grammar(text: str, *, syntax: GrammarSyntax, start: str | None = None, **options: Any) -> Grammar:
+    """Compile a context-free grammar into the grammar of its texts.
+
+    Args:
+        text: the grammar.
+        syntax: ``"gbnf"`` (llama.cpp), ``"ebnf"`` (as xgrammar has it), ``"lark"`` (as llguidance has it) or
+            ``"structural_tag"`` (JSON).
+        start: the start rule; None: ``root``, in Lark ``start``.
+        **options: passed on to `stcon.grammar.compile_grammar` (``strategy``, ``whitespace``, ``max_states``).
+
+    Returns:
+        A `Grammar`. Where its `conflict` is not None it is not deterministic, and runs on the CPU only.
+
+    Raises:
+        GrammarError: the grammar is not one, has no text, uses what is refused, or is too large.
+    """
+    from stcon.grammar import compile_grammar as build
+
+    return build(text, syntax=syntax, start=start, **options)
 
 
 def load_model(name: str | PathLike[str] = "default", **options: Any) -> Model:

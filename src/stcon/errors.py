@@ -7,6 +7,7 @@
     │   ├── GrammarError        a schema, pattern or grammar, with the place in it
     │   │   ├── InvalidSchema   not JSON, not a schema, a reference that does not resolve
     │   │   ├── InvalidPattern  not a regular expression
+    │   │   ├── InvalidGrammar  not a grammar of its syntax (with line and column)
     │   │   ├── Unsupported     valid, but not enforced exactly here
     │   │   ├── Unsatisfiable   no text can satisfy it
     │   │   └── TooLarge        past a limit (``given``, ``limit``)
@@ -73,6 +74,12 @@ class InvalidPattern(GrammarError):
     """Not a regular expression."""
 
     reason = "invalid pattern"
+
+
+class InvalidGrammar(GrammarError):
+    """Not a context-free grammar of its syntax; the message gives line and column."""
+
+    reason = "invalid grammar"
 
 
 class Unsupported(GrammarError):

@@ -1,4 +1,4 @@
-"""`stcon explain`: what a schema or a regular expression became, and what it costs."""
+"""`stcon explain`: what a schema, a regular expression or a grammar became, and what it costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from stcon.commands.explain_segments import print_segments, segment_facts
 from stcon.commands.inputs import compile_constraint, constraint_options, json_option, write_json
-from stcon.errors import ModelUnavailable, RequestError, TooLarge
+from stcon.errors import ModelUnavailable, RequestError, TooLarge, Unsupported
 
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
@@ -34,6 +34,8 @@ def explain(
     *,
     schema_file: str | None,
     regex: str | None,
+    grammar_file: str | None,
+    syntax: str | None,
     whitespace: str,
     key_order: str,
     open_objects: bool,
@@ -41,11 +43,19 @@ def explain(
     dot: str | None,
     json_file: str | None,
 ) -> None:
-    """Show the machine of a schema or a regular expression: its size, its memory, the text it forces."""
-    grammar = compile_constraint(schema_file, regex, whitespace, key_order, open_objects)
+    """Show the machine of a schema, an expression or a grammar: its size, its memory, the text it forces."""
+    grammar = compile_constraint(
+        schema_file,
+        regex,
+        grammar_file,
+        syntax=syntax,
+        whitespace=whitespace,
+        key_order=key_order,
+        open_objects=open_objects,
+    )
     if grammar is None:
-        raise click.UsageError("give --schema FILE or --regex R")
-    source = regex if regex is not None else str(schema_file)
+        raise click.UsageError("give --schema FILE, --regex R or --grammar FILE")
+    source = regex if regex is not None else str(grammar_file or schema_file)
     tokens = None if vocabulary is None else load_vocabulary(vocabulary)
     facts = describe(grammar, source, tokens)
     _print(facts)
@@ -64,6 +74,8 @@ def describe(grammar: Grammar, source: str, vocabulary: Vocabulary | None) -> di
     from stcon.grammar.machine import BEGIN
 
     machine = grammar.machine
+    if grammar.conflict is not None:
+        return _describe_stacks(grammar, source)
     try:
         size, chains, complete = sizes(machine), forced_chains(machine), True
     except TooLarge:
@@ -85,10 +97,23 @@ def describe(grammar: Grammar, source: str, vocabulary: Vocabulary | None) -> di
     }
 
 
+def _describe_stacks(grammar: Grammar, source: str) -> dict[str, Any]:
+    """The facts of a grammar without a deterministic machine."""
+    assert grammar.conflict is not None, "it has none"
+    return {
+        "constraint": source,
+        "deterministic": False,
+        "conflict": str(grammar.conflict),
+        "prefix": grammar.conflict.prefix.decode("utf-8", "backslashreplace"),
+        "shortest": _shortest(grammar),
+        "forced_chains": [],
+    }
+
+
 def _shortest(grammar: Grammar) -> str | None:
     try:
         return grammar.shortest()
-    except TooLarge:  # bounds that only a long search would meet
+    except (TooLarge, Unsupported):  # bounds that only a long search would meet; sets of stacks with a lexer
         return None
 
 
@@ -145,6 +170,14 @@ def _print(facts: dict[str, Any]) -> None:
 
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    if not facts.get("deterministic", True):
+        shortest = [] if facts["shortest"] is None else [("shortest text", _visible(facts["shortest"]))]
+        return [
+            ("constraint", _visible(facts["constraint"])),
+            ("deterministic", "no: sets of stacks, on the CPU only"),
+            ("conflict", facts["conflict"]),
+            *shortest,
+        ]
     states = f"{facts['states']:,}" + ("" if facts["complete"] else " so far (the whole is past the state budget)")
     table, machine, size = facts["token_table_nbytes"], facts["machine_nbytes"], facts["vocabulary_size"]
     rows = [

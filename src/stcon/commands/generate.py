@@ -1,4 +1,4 @@
-"""`stcon generate`: answer a prompt in the format of a schema or a regular expression."""
+"""`stcon generate`: answer a prompt in the format of a schema, a regular expression or a grammar."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
 )
+@click.option("--device", default="auto", show_default=True, help="auto (a GPU if there is one), cpu, cuda, cuda:1 …")
 @click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True, metavar="N")
 @click.option(
     "--mode",
@@ -51,6 +52,8 @@ def generate(
     *,
     schema_file: str | None,
     regex: str | None,
+    grammar_file: str | None,
+    syntax: str | None,
     whitespace: str,
     key_order: str,
     open_objects: bool,
@@ -58,6 +61,7 @@ def generate(
     prompt_file: str | None,
     raw: bool,
     model_name: str | None,
+    device: str,
     max_tokens: int,
     mode: Mode | None,
     no_budget: bool,
@@ -65,7 +69,7 @@ def generate(
     json_file: str | None,
     **sampling: Any,
 ) -> int:
-    """Answer a prompt in the format of a schema or a regular expression.
+    """Answer a prompt in the format of a schema, a regular expression or a grammar.
 
     The answer alone goes to standard output, complete within --max-tokens: near the limit only what can still be
     completed is written. Exit code 0: complete; 1: decoding failed, or cut (--no-budget); 2: bad input, or a limit that
@@ -76,10 +80,18 @@ def generate(
     stcon generate --regex "(yes|no)" --prompt-file question.txt
     """
     text = _prompt(prompt, prompt_file, schema_file)
-    grammar = compile_constraint(schema_file, regex, whitespace, key_order, open_objects)
+    grammar = compile_constraint(
+        schema_file,
+        regex,
+        grammar_file,
+        syntax=syntax,
+        whitespace=whitespace,
+        key_order=key_order,
+        open_objects=open_objects,
+    )
     if grammar is None and mode is not None:
-        raise click.UsageError("--mode needs --schema or --regex")
-    model = load(model_name)
+        raise click.UsageError("--mode needs --schema, --regex or --grammar")
+    model = load(model_name, device)
     live = sys.stdout.isatty()  # a pipe gets the answer whole, or nothing if decoding fails
     write = (lambda piece: click.echo(piece, nl=False)) if live else None
     result = model.generate(
@@ -97,7 +109,7 @@ def generate(
     return 1
 
 
-def load(name: str | None) -> Model:
+def load(name: str | None, device: str = "auto") -> Model:
     """The model; on a terminal, with a note and the loader's progress on stderr."""
     import stcon
 
@@ -105,7 +117,7 @@ def load(name: str | None) -> Model:
         click.echo(f"loading {name or 'the default model'} …", err=True)
     else:
         os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of the libraries; read when tqdm is imported
-    return stcon.load_model(name or "default")
+    return stcon.load_model(name or "default", device=device)
 
 
 def show(result: Generation) -> None:

@@ -23,7 +23,7 @@ INPUT = click.Path(allow_dash=True, dir_okay=True)
 
 
 def constraint_options(function: F) -> F:
-    """Adds ``--schema``, ``--regex`` and the settings of `stcon.compile`."""
+    """Adds ``--schema``, ``--regex``, ``--grammar`` and their settings."""
     for option in (
         click.option("--open", "open_objects", is_flag=True, help="Objects may have keys the schema does not name."),
         click.option(
@@ -40,6 +40,14 @@ def constraint_options(function: F) -> F:
             show_default=True,
             help="None; one space after comma and colon; or any bounded run.",
         ),
+        click.option(
+            "--syntax",
+            type=click.Choice(["gbnf", "ebnf", "lark", "structural_tag"]),
+            help="How --grammar is written.  [default: the file's ending]",
+        ),
+        click.option(
+            "--grammar", "grammar_file", type=INPUT, metavar="FILE", help="Context-free grammar, or - for stdin."
+        ),
         click.option("--regex", metavar="R", help="Regular expression for the whole output."),
         click.option("--schema", "schema_file", type=INPUT, metavar="FILE", help="JSON Schema file, or - for stdin."),
     ):
@@ -55,25 +63,44 @@ def json_option(function: F) -> F:
 
 
 def compile_constraint(
-    schema_file: str | None, regex: str | None, whitespace: str, key_order: str, open_objects: bool
+    schema_file: str | None,
+    regex: str | None,
+    grammar_file: str | None = None,
+    *,
+    syntax: str | None = None,
+    whitespace: str,
+    key_order: str,
+    open_objects: bool,
 ) -> Grammar | None:
     """The grammar that the options ask for, or None if they ask for none.
 
     Raises:
-        click.UsageError: both a schema and a regex.
+        click.UsageError: more than one of schema, regex and grammar; or no syntax for the grammar.
         RequestError: unreadable, not JSON, or not a constraint that compiles.
     """
     import stcon
 
-    if schema_file is not None and regex is not None:
-        raise click.UsageError("give --schema or --regex, not both")
+    if sum(given is not None for given in (schema_file, regex, grammar_file)) > 1:
+        raise click.UsageError("give one of --schema, --regex and --grammar, not both")
     if regex is not None:
         return stcon.compile_regex(regex)
+    if grammar_file is not None:
+        return stcon.compile_grammar(read_text(grammar_file), syntax=_syntax(grammar_file, syntax))  # type: ignore[arg-type]
+    if syntax is not None:
+        raise click.UsageError("--syntax needs --grammar")
     if schema_file is None:
         return None
     source = "standard input" if schema_file == "-" else schema_file
     schema = stcon.parse_json(read_bytes(schema_file), source)
     return stcon.compile(schema, whitespace=whitespace, key_order=key_order, closed=not open_objects)  # type: ignore[arg-type]
+
+
+def _syntax(grammar_file: str, syntax: str | None) -> str:
+    """`syntax`, or what the file's ending says."""
+    found = syntax or {".gbnf": "gbnf", ".ebnf": "ebnf", ".lark": "lark"}.get(Path(grammar_file).suffix)
+    if found is None:
+        raise click.UsageError("say with --syntax how the grammar is written: gbnf, ebnf, lark or structural_tag")
+    return found
 
 
 def read_bytes(path: str) -> bytes:

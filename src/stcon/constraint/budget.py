@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon.constraint.need import NeedTable
+from stcon.grammar.cfg.stacks import StackSetMachine
 from stcon.grammar.machine import COUNT, DEAD, STACK_CAP, Machine
 from stcon.kernels import plain, within
 from stcon.kernels.minplus import INF, UNKNOWN
@@ -189,6 +190,14 @@ def bits(num_words: int, tokens: Sequence[int]) -> Int32:
     return packed
 
 
+def _budget(kernel: CpuKernel) -> Budget:
+    if isinstance(kernel.machine, StackSetMachine):
+        from stcon.constraint.byte_budget import ByteBudget
+
+        return ByteBudget(kernel)
+    return Budget(kernel)
+
+
 _budgets: weakref.WeakKeyDictionary[CpuKernel, Budget] = weakref.WeakKeyDictionary()
 _lock = Lock()
 
@@ -198,7 +207,7 @@ def budget_for(kernel: CpuKernel) -> Budget:
     with _lock:
         budget = _budgets.get(kernel)
     if budget is None:
-        budget = Budget(kernel)
+        budget = _budget(kernel)
         with _lock:
             budget = _budgets.setdefault(kernel, budget)
     return budget

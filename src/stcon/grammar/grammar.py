@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from stcon.grammar.history import repeats_nothing
 from stcon.grammar.machine import Machine
+
+if TYPE_CHECKING:
+    from stcon.grammar.cfg.conflict import Conflict
 
 
 class Grammar:
@@ -14,8 +17,11 @@ class Grammar:
     Attributes:
         machine: the control machine.
         kind: "json" (texts are JSON values), "regex" or "grammar".
-        source: what was compiled: the schema or the pattern.
+        source: what was compiled: the schema, the pattern or the grammar.
+        conflict: why it is not deterministic, for grammars that are not (they run on the CPU only); else None.
     """
+
+    conflict: Conflict | None = None
 
     def __init__(self, machine: Machine, *, kind: Literal["json", "regex", "grammar"], source: Any) -> None:
         self.machine = machine
