@@ -8,7 +8,7 @@ from theory_cases import complete, diamonds
 
 from stcon.cli import cli
 from stcon.commands.theory import METHODS
-from stcon.theory import decide
+from stcon.theory import deciders
 
 DIAMOND = "s a\ns b\na t\nb t\n"
 
@@ -25,7 +25,7 @@ def edgelist(graph):
 
 def test_methods_are_those_of_the_library():
     """The command offers each decider of STCON_sf, none else."""
-    assert METHODS == decide.METHODS
+    assert METHODS == deciders.METHODS
 
 
 @pytest.mark.parametrize("method", METHODS)

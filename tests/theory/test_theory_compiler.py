@@ -7,7 +7,7 @@ import pytest
 
 from stcon.theory.check import check_verdict
 from stcon.theory.compiler import FailClosed, at_most
-from stcon.theory.decide import ROOT
+from stcon.theory.deciders import ROOT
 from stcon.theory.graph import GraphError
 from stcon.theory.meters import TooMuchWork
 from stcon.theory.program import Program, configuration_graph

@@ -1,19 +1,24 @@
 """Meters stay within their bounds, the constructions' own evidence is verified, and false certificates are refused."""
 
+import ast
 import dataclasses
 import math
 import random
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from theory_cases import all_digraphs, brute_counts, complete, cycle, diamonds, digraphs, random_digraph
 
-from stcon.theory import fingerprints, lift, oracle_free, pushdown, signed
+import stcon.theory
+from stcon.theory import check, fingerprints, lift, oracle_free, pushdown, signed
 from stcon.theory.budgets import PairBudget, RootBudget, StronglyFew
 from stcon.theory.certificates import Cycle, Fits, TooManyCounted, TooManyWalks, Unreachable
 from stcon.theory.check import check_certificate, check_fingerprints, check_gap, check_verdict
-from stcon.theory.decide import METHODS, decide
+from stcon.theory.deciders import METHODS, decide
 from stcon.theory.graph import Digraph, GraphError
 from stcon.theory.meters import Meters
 from stcon.theory.space import savitch
@@ -236,3 +241,37 @@ def test_the_lift_explores_little_on_any_input():
         meters = Meters()
         lift.explore(lift.Lift(instance.graph, 0, instance.total, prime, point), instance.budgets, meters)
         assert meters.values["states"] <= instance.total + 1
+
+
+def test_the_package_docstring_runs():
+    """The example that opens the package does what it says."""
+    example = stcon.theory.__doc__.split("::\n")[1]
+    names = {}
+    exec(textwrap.dedent(example), names)
+    assert names["verdict"].certificate == TooManyWalks(0, 3, ((0, 2), (1, 3)))
+
+
+def test_theory_imports_nothing_else_of_stcon():
+    """Every module of the theory imports the standard library and the theory alone, and networkx to convert."""
+    for path in Path(stcon.theory.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                top = name.partition(".")[0]
+                assert name.startswith("stcon.theory") or top in sys.stdlib_module_names or name == "networkx", (
+                    path,
+                    name,
+                )
+
+
+def test_the_checker_shares_no_code_with_deciders():
+    """The checker imports the containers of instances and certificates, and nothing that computes."""
+    tree = ast.parse(Path(check.__file__).read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in imported if name.startswith("stcon")} == {
+        "stcon.theory.budgets",
+        "stcon.theory.certificates",
+    }
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert not any(name[0].islower() for name in names if name != "annotations")

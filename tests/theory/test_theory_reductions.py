@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theory_cases import acyclic_digraphs, all_digraphs, brute_counts, digraphs, random_digraph
 
-from stcon.theory.decide import ROOT, STRONGLY_FEW, decide
+from stcon.theory.deciders import ROOT, STRONGLY_FEW, decide
 from stcon.theory.graph import GraphError
 from stcon.theory.program import Program, configuration_graph
 from stcon.theory.reductions import (

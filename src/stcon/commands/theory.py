@@ -41,7 +41,7 @@ def decide(*, graph: str, source: str, target: str, cap: int, method: str, max_s
     """
     from stcon.theory.budgets import StronglyFew
     from stcon.theory.check import check_verdict
-    from stcon.theory.decide import decide as run
+    from stcon.theory.deciders import decide as run
     from stcon.theory.graph import GraphError
     from stcon.theory.readers import find_vertex, read_graph
     from stcon.theory.report import verdict_data

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from stcon.theory.budgets import RootBudget
 from stcon.theory.certificates import Verdict
-from stcon.theory.decide import decide
+from stcon.theory.deciders import decide
 from stcon.theory.program import Configuration, Program, configuration_graph
 
 PathBudget = Callable[[Configuration, Sequence[int]], int]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from stcon.theory.budgets import RootBudget, StronglyFew
 from stcon.theory.certificates import Verdict
-from stcon.theory.decide import decide
+from stcon.theory.deciders import decide
 from stcon.theory.graph import Digraph, Edge, GraphError
 from stcon.theory.program import ConfigurationGraph
 from stcon.theory.walks import capped_counts

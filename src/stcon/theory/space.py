@@ -1,9 +1,9 @@
 """Space: Savitch's algorithm with its tape metered, the bound that the paper goes below.
 
-Going below it, DSPACE(log² M / log log M), composes STCON_sf ∈ ReachUL (Theorem 9: `lift`, `oracle_free`) with the space
-bound of ReachUL, a cited theorem that `contraction` reconstructs and meters. Cook's simulation, which puts LOGDCFL into
-SC², is cited and not implemented; `pushdown` gives the automaton that it simulates, with its steps, work tape and stack
-measured.
+Going below it, DSPACE(log² M / log log M), composes STCON_sf ∈ ReachUL (Theorem 9: `lift`, `oracle_free`) with the
+space bound of ReachUL, a cited theorem that `contraction` reconstructs and meters. Cook's simulation, which puts
+LOGDCFL into SC², is cited and not implemented; `pushdown` gives the automaton that it simulates, with its steps, work
+tape and stack measured.
 
 Source: Theorem 2, Appendix B.10.
 """
