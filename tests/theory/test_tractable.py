@@ -21,10 +21,10 @@ from stcon.theory.tractable import (
 )
 
 
-def check_all(graphs: Iterable[Digraph], ks: Iterable[int] = (0, 1, 2, 3)) -> None:
+def check_all(graphs: Iterable[Digraph], ks: Iterable[int] = (0, 1, 2, 3), *, both_ways: bool = True) -> None:
     for graph in graphs:
         for k in ks:
-            for source, target in ((0, graph.order - 1), (graph.order - 1, 0), (0, 0)):
+            for source, target in ((0, graph.order - 1), (graph.order - 1, 0), (0, 0))[: 3 if both_ways else 1]:
                 check_instance(StronglyFew(graph, source, target, k))
 
 
@@ -59,8 +59,8 @@ def test_tractable_deciders_on_random_and_extremal_graphs() -> None:
 
 @pytest.mark.long
 def test_tractable_deciders_on_all_graphs_on_four_vertices() -> None:
-    """The same on all labelled digraphs on four vertices, and on thousands of random ones."""
-    check_all(all_digraphs(4), (1, 2, 3))
+    """The same on all labelled digraphs on four vertices (one pair), and on thousands of random ones."""
+    check_all(all_digraphs(4), (1, 2, 3), both_ways=False)
     check_all(random_digraphs(62, 3_000, largest=10), (1, 2, 4))
 
 
