@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from stcon.grammar.completion import Completions
 from stcon.grammar.cuts import CutStates, Segment, choices, cut_states
 from stcon.grammar.machine import DEAD, STACK_CAP, Configuration, Machine
 from stcon.grammar.structure import forced_chain, run_graph, steps_by_class
-from stcon.theory.blocks import Crossings, crossings
+from stcon.theory.blocks import BlockProduct, Crossings, block_product, crossings
 
 PLAN = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -403,6 +404,32 @@ def test_a_text_without_cuts_is_one_segment() -> None:
     """An integer may end anywhere: one free segment to the end of the text."""
     found = cut_states(stcon.compile({"type": "integer"}).machine)
     assert [(s.text, s.end, s.is_forced) for s in found.segments] == [(b"", None, False)]
+
+
+def test_cut_states_are_the_block_boundaries_of_a_finite_schema() -> None:
+    """Where there are finitely many texts, Theorem 12 itself: the cut configurations are the boundaries of the blocks
+    of all runs, the numbers of texts multiply, and ⌊log₂ r⌋ blocks at most have something to choose."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"enum": ["x", "yy", "yz"]},
+            "in": {"type": "object", "properties": {"b": {"type": "boolean"}, "c": {"const": 1}}, "required": ["b"]},
+            "d": {"enum": [1, 2]},
+        },
+        "required": ["a", "in", "d"],
+    }
+    machine = stcon.compile(schema).machine
+    runs = run_graph(machine, machine.initial(), None, limit=1_000)
+    product = block_product(runs.graph, runs.source, runs.target)
+    assert isinstance(product, BlockProduct)
+    boundaries = [place(config) for v in product.boundaries if (config := runs.configurations[v]) is not None]
+    found = cut_states(machine)
+    assert all_cuts(machine.initial(), machine, found) == boundaries
+    kernels = [choices(machine, segment, limit=100) for segment in found.segments]
+    counts = [kernel.terminal.num_paths for kernel in kernels if kernel is not None]
+    assert len(counts) == len(found.segments)
+    assert math.prod(counts) == product.terminal.num_paths == 3 * 2 * 2 * 2
+    assert len(found.fields) <= math.log2(product.terminal.num_paths)
 
 
 def test_segments_continue_the_forced_text_of_their_start() -> None:

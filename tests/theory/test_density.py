@@ -124,3 +124,20 @@ def test_dense_few_path_refuses_too_few_vertices() -> None:
     """B alone has k − 1 vertices."""
     with pytest.raises(GraphError, match="at least k − 1 vertices"):
         dense_few_path(2, 5)
+
+
+def test_check_density_refuses_what_is_wrong() -> None:
+    """A false bound, edge count or triangle list, and a k that is too small, are refused."""
+    graph = transitive_tournament(4)
+    found = density(graph, 4)
+    assert isinstance(found, Density)
+    assert check_density(graph, 4, found)
+    triangles = dict(found.triangles)
+    for wrong in (
+        dataclasses.replace(found, edges=5),
+        dataclasses.replace(found, bound=7),
+        dataclasses.replace(found, triangles={}),
+        dataclasses.replace(found, triangles={**triangles, (0, 3): frozenset({1})}),
+    ):
+        assert not check_density(graph, 4, wrong)
+    assert not check_density(graph, 1, dataclasses.replace(found, bound=edge_bound(4, 1)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import ceil, log2
 
 import pytest
@@ -70,6 +70,31 @@ def test_mangrove_factors_of_diamond_chains_are_optimal(length: int) -> None:
     assert isinstance(found, MangroveFactors)
     assert len(found.leaves) == length + 1
     assert found.depth == ceil(log2(length + 1))
+
+
+def set_partitions(items: list[int]) -> Iterator[list[list[int]]]:
+    """All ways to share out `items`."""
+    if not items:
+        yield []
+        return
+    for rest in set_partitions(items[1:]):
+        yield [[items[0]], *rest]
+        for i, part in enumerate(rest):
+            yield [*rest[:i], [items[0], *part], *rest[i + 1 :]]
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_no_decomposition_of_a_diamond_chain_has_fewer_leaves(length: int) -> None:
+    """Theorem 14's lower bound, over all partitions into path-convex mangroves: r + 1 parts are fewest."""
+    graph = diamond_chain(length)
+
+    def is_convex_mangrove(part: list[int]) -> bool:
+        outside = [v for v in graph.vertices if v not in part]
+        leaves = any(graph.descendants(u) & {v} and graph.descendants(v) & set(part) for u in part for v in outside)
+        return not leaves and is_strongly_few(graph.induced(part), 1)
+
+    sizes = [len(parts) for parts in set_partitions(list(graph.vertices)) if all(map(is_convex_mangrove, parts))]
+    assert min(sizes) == length + 1
 
 
 def test_check_factors_refuses_what_is_wrong() -> None:

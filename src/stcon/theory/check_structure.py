@@ -187,6 +187,7 @@ def check_factors(graph: Digraph, k: int, found: MangroveFactors) -> bool:
         and largest <= k
         and len(found.factors) == 2 * len(found.leaves) - 1 <= 2 ** (found.depth + 1) - 1
         and sorted(v for leaf in found.leaves for v in leaf) == list(range(simple.order))
+        and all(_is_path_convex(simple.edges, leaf) for leaf in found.leaves)
         and small
     )
 
@@ -299,6 +300,11 @@ def _is_biconnected(edges: Edges) -> bool:
         if _reached(kept, next(iter(rest))) != rest:
             return False
     return _reached(both, next(iter(vertices))) == vertices
+
+
+def _is_path_convex(edges: Edges, part: frozenset[int]) -> bool:
+    """Whether walks between two of `part` stay inside it: no walk leaves it and comes back."""
+    return all(part.isdisjoint(_reached(edges, head)) for tail, head in edges if tail in part and head not in part)
 
 
 def _without(edges: Edges, index: int) -> Edges:
