@@ -2,8 +2,10 @@
 
 import ast
 import dataclasses
+import importlib
 import math
 import random
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -275,3 +277,16 @@ def test_the_checker_shares_no_code_with_deciders():
     }
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert not any(name[0].islower() for name in names if name != "annotations")
+
+
+def test_the_documented_functions_exist():
+    """Every `module.name` in the theorem table of docs/theory.md is there, and so is every test file named."""
+    root = Path(__file__).parents[2]
+    section = (root / "docs" / "theory.md").read_text().partition("## Deciders")[2].partition("\n## ")[0]
+    rows = [row.split("|") for row in section.splitlines() if row.startswith("| ") and row.count("|") == 5]
+    assert len(rows) > 15
+    for _, _, _, functions, tests, _ in rows[1:]:
+        for module, name in re.findall(r"`(\w+)\.(\w+)`", functions):
+            assert hasattr(importlib.import_module(f"stcon.theory.{module}"), name), (module, name)
+        for name in re.findall(r"`(test_\w+)`", tests):
+            assert (Path(__file__).parent / f"{name}.py").exists(), name
