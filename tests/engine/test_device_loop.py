@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 torch = pytest.importorskip("torch")
 
+from cuda_on_cpu import HostKernels  # noqa: E402
 from device_stand_ins import HashModel, HostGrammars, HostWalker  # noqa: E402
 from engine_cases import MACHINES, VOCABULARIES, chain, grammar  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
@@ -21,6 +22,7 @@ from stcon.engine.output import Output  # noqa: E402
 from stcon.engine.sampling import Sampling  # noqa: E402
 from stcon.errors import DecodingError, InvalidOption, LimitTooSmall, StconError  # noqa: E402
 from stcon.grammar.grammar import Grammar  # noqa: E402
+from stcon.kernels.cuda import CudaGrammars, CudaWalker  # noqa: E402
 from stcon.models.fake import FakeModel, prefer, prefer_longest  # noqa: E402
 from stcon.vocab.vocabulary import Vocabulary  # noqa: E402
 
@@ -84,6 +86,58 @@ def test_decode_equals_the_plain_loop(case, mode, ahead, sampling, numbers):
         assert summary(found) == summary(expected)
         if not isinstance(found, str) and (ahead == "never" or mode == "canonical"):
             assert found.passes >= expected.passes
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    CASES,
+    st.sampled_from(["free", "mask", "any", "canonical"]),
+    st.sampled_from(["quiet", "always"]),
+    st.sampled_from(SAMPLINGS),
+    st.tuples(st.integers(0, 10**6), st.integers(1, 30), st.booleans()),
+)
+def test_decode_with_the_kernels_own_text_equals_the_plain_loop(case, mode, ahead, sampling, numbers):
+    """The GPU's walker, its C++ compiled for the CPU, its machines built as their rows are missed: the same tokens."""
+    vocabulary, machine, bias = case
+    seed, max_tokens, budget = numbers
+    words = VOCABULARIES[vocabulary]()
+    fake = FakeModel(words, seed, bias=BIASES[bias](words))
+
+    def kernels():
+        grammars = CudaGrammars("cpu", ahead=0)
+        return grammars, CudaWalker(words, grammars, 1, kernels=HostKernels(), chunk_words=((1024, 4),))
+
+    engine = DeviceEngine(HashModel(fake), kernels, vocab_size=words.size, ahead=ahead)
+    options = {"max_tokens": max_tokens, "mode": mode, "sampling": sampling, "budget": budget}
+    expected = attempt(lambda: generate(fake, PROMPT, grammar(machine), **options))
+    found = attempt(lambda: engine.decode(Output(fake, PROMPT, grammar(machine), **options)))
+    assert summary(found) == summary(expected)
+
+
+def test_schemas_with_the_kernels_own_text():
+    """Schemas whose machines are built as they are met, among them recursive ones and repeated items."""
+    schemas = (
+        {"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": ["x", "yy"]}}, "required": ["a", "b"]},
+        {
+            "$ref": "#/$defs/t",
+            "$defs": {"t": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#/$defs/t"}}]}},
+        },
+        {"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True, "minItems": 2},
+    )
+    words = VOCABULARIES["bpe"]()
+
+    def kernels():
+        grammars = CudaGrammars("cpu", ahead=0)
+        return grammars, CudaWalker(words, grammars, 1, kernels=HostKernels(), chunk_words=((1024, 4),))
+
+    for schema in schemas:
+        compiled = stcon.compile(schema)
+        for seed in range(4):
+            fake = FakeModel(words, seed, bias=BIASES["longest"](words))
+            engine = DeviceEngine(HashModel(fake), kernels, vocab_size=words.size)
+            expected = generate(fake, PROMPT, compiled, max_tokens=25, budget=True)
+            found = engine.decode(Output(fake, PROMPT, compiled, max_tokens=25, budget=True))
+            assert summary(found) == summary(expected)
 
 
 @cache
