@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import itertools
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from structure_graphs import FAMILIES, all_digraphs, random_digraphs
 
+from stcon.theory import check_structure
 from stcon.theory.branch_kernel import BranchKernel, branch_kernel, forced_walk
 from stcon.theory.certificates import Unreachable
 from stcon.theory.check_structure import check_cyclic_walk, check_kernel, check_terminal
@@ -144,3 +147,11 @@ def test_check_kernel_refuses_what_is_wrong() -> None:
     assert not check_kernel(Digraph(7, graph.edges[:-1]), kernel)
     assert not check_terminal(graph, dataclasses.replace(kernel.terminal, vertices=kernel.terminal.vertices[::-1]))
     assert not check_cyclic_walk(graph, 0, 6, CyclicWalk(chains[0] + chains[2]))
+
+
+def test_the_structure_checker_imports_nothing_that_computes() -> None:
+    """What it imports of the theory it imports for annotations only."""
+    tree = ast.parse(Path(check_structure.__file__).read_text())
+    imported = {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)}
+    assert imported
+    assert not any(module.startswith("stcon") for module in imported)

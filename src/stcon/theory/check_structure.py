@@ -1,6 +1,6 @@
 """The checker of the structure theorems' certificates: from the definitions alone, slow and plain on purpose.
 
-Nothing here is used by a construction and no code of theirs is used here; only the containers are shared. A graph is
+Nothing here is used by a construction, and nothing of the theory is imported here but names for annotations. A graph is
 read as its number of vertices and its list of edges. Each check says whether the object is what its theorem promises
 for this graph, bounds included; a malformed object is False, not an error.
 """
@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from math import log2, prod
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
-from stcon.theory.blocks import BlockProduct, Crossings
-from stcon.theory.branch_kernel import BranchKernel
-from stcon.theory.density import Density, Interval
-from stcon.theory.forbidden import Subdivision
-from stcon.theory.graph import Digraph
-from stcon.theory.mangroves import MangroveFactors
-from stcon.theory.terminal import CyclicWalk, TerminalDag
+if TYPE_CHECKING:
+    from stcon.theory.blocks import BlockProduct, Crossings
+    from stcon.theory.branch_kernel import BranchKernel
+    from stcon.theory.density import Density, Interval
+    from stcon.theory.forbidden import Subdivision
+    from stcon.theory.graph import Digraph
+    from stcon.theory.mangroves import MangroveFactors
+    from stcon.theory.terminal import CyclicWalk, TerminalDag
 
 Edges = Sequence[tuple[int, int]]
 P = ParamSpec("P")
@@ -70,8 +71,8 @@ def check_kernel(graph: Digraph, kernel: BranchKernel) -> bool:
     unary = {v for v in terminal.vertices if tails.count(v) == heads.count(v) == 1}
     inner = [graph.edges[e][1] for chain in kernel.chains for e in chain[:-1]]
     c, r = len(edges) - len(terminal.vertices) + 1, _count(graph.order, edges, terminal.source, terminal.target)
-    contracted = kernel.multigraph
-    ends = [kernel.vertices.index(v) for v in (terminal.source, terminal.target)]
+    ends = (terminal.source, terminal.target)
+    contracted = [(graph.edges[chain[0]][0], graph.edges[chain[-1]][1]) for chain in kernel.chains]
     branchings = sum(tails.count(v) > 1 for v in terminal.vertices)
     return (
         check_terminal(graph, terminal)
@@ -80,7 +81,8 @@ def check_kernel(graph: Digraph, kernel: BranchKernel) -> bool:
         and set(inner) == unary
         and len(inner) == len(unary)
         and set(kernel.vertices) == set(terminal.vertices) - unary
-        and _count(contracted.order, contracted.edges, *ends) == r == terminal.num_paths
+        and _count(graph.order, contracted, *ends) == r == terminal.num_paths
+        and _same_multigraph(kernel.multigraph, kernel.vertices, contracted)
         and c == terminal.cyclomatic_number
         and c + 1 <= r <= 2**c
         and branchings == len(kernel.branch_vertices) <= c
@@ -300,6 +302,11 @@ def _is_biconnected(edges: Edges) -> bool:
         if _reached(kept, next(iter(rest))) != rest:
             return False
     return _reached(both, next(iter(vertices))) == vertices
+
+
+def _same_multigraph(multigraph: Digraph, vertices: Sequence[int], edges: Edges) -> bool:
+    """Whether `multigraph`, its vertices read as `vertices`, has exactly `edges`, in this order."""
+    return [(vertices[tail], vertices[head]) for tail, head in multigraph.edges] == list(edges)
 
 
 def _is_path_convex(edges: Edges, part: frozenset[int]) -> bool:
