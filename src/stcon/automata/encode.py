@@ -9,7 +9,9 @@ Source: RFC 3629, section 4 (UTF-8); RFC 8259, section 7 (strings).
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
@@ -29,8 +31,10 @@ Pieces = list[tuple[int, int, int]]
 # Digit → the bytes that spell it.
 Digits = tuple[tuple[int, ...], ...]
 
+_begin, _end = itemgetter(0), itemgetter(1)
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _SHORT_ESCAPES = {ord("b"): 0x08, ord("t"): 0x09, ord("n"): 0x0A, ord("f"): 0x0C, ord("r"): 0x0D}
+_NOWHERE = np.iinfo(np.int32).min
 _CONTINUATION: Digits = tuple((0x80 + digit,) for digit in range(64))
 _HEXADECIMAL: Digits = tuple(tuple(sorted({*b"%x" % digit, *b"%X" % digit})) for digit in range(16))
 
@@ -189,21 +193,37 @@ class _Spelling:
         """
         if rest == 0:
             return pieces[0][2]
-        radix = len(digits)
+        step = len(digits) ** (rest - 1)
         low, high, child = pieces[0]
-        uniform = (child, rest, radix)
-        whole = (low, high) == (base, base + radix**rest)
-        if whole and uniform in self._uniform:
-            return self._uniform[uniform]
-        step = radix ** (rest - 1)
+        if (low, high) == (base, base + step * len(digits)):
+            return self._uniform_node(child, rest, digits)
         edges: dict[int, int] = {}
-        for index, inside in _cut(pieces, base, step, radix):
-            child = self._number_node(inside, base + index * step, rest - 1, digits)
-            edges.update(dict.fromkeys(digits[index], child))
-        result = self.node(edges)
-        if whole:
-            self._uniform[uniform] = result
-        return result
+        cut: dict[int, Pieces] = {}  # blocks that more than one piece, or none, reaches into
+        for low, high, child in pieces:
+            begin, end = -((base - low) // step), (high - base) // step  # the blocks that are the piece's alone
+            if begin < end:
+                whole = self._uniform_node(child, rest - 1, digits)
+                for index in range(begin, end):
+                    edges.update(dict.fromkeys(digits[index], whole))
+            first, last = (low - base) // step, (high - 1 - base) // step
+            if first < begin:
+                cut.setdefault(first, []).append((low, min(high, base + (first + 1) * step), child))
+            if last >= end and (last != first or first >= begin):
+                cut.setdefault(last, []).append((max(low, base + last * step), high, child))
+        for index, inside in cut.items():
+            edges.update(dict.fromkeys(digits[index], self._number_node(inside, base + index * step, rest - 1, digits)))
+        return self.node(edges)
+
+    def _uniform_node(self, child: int, rest: int, digits: Digits) -> int:
+        """The node that reads `rest` digits, whichever they are, and leads to `child`."""
+        if rest == 0:
+            return child
+        key = (child, rest, len(digits))
+        found = self._uniform.get(key)
+        if found is None:
+            below = self._uniform_node(child, rest - 1, digits)
+            found = self._uniform[key] = self.node({byte: below for spelled in digits for byte in spelled})
+        return found
 
 
 def _leads() -> Iterator[tuple[int, int, int, int]]:
@@ -217,8 +237,10 @@ def _leads() -> Iterator[tuple[int, int, int, int]]:
 
 
 def _clip(pieces: Pieces, low: int, high: int) -> Pieces:
-    """The parts of `pieces` inside [low, high)."""
-    return [(max(a, low), min(b, high), child) for a, b, child in pieces if a < high and low < b]
+    """The parts of `pieces` inside [low, high). Cost: logarithmic in the pieces, and linear in the answer."""
+    first = bisect_right(pieces, low, key=_end)
+    last = bisect_left(pieces, high, lo=first, key=_begin)
+    return [(max(a, low), min(b, high), child) for a, b, child in pieces[first:last]]
 
 
 def _merged(pieces: Pieces) -> Pieces:
@@ -250,15 +272,21 @@ def _cut(pieces: Pieces, base: int, step: int, count: int) -> Iterator[tuple[int
             yield index, inside
 
 
-def _byte_classes(nodes: list[Node]) -> list[int]:
+def _table(nodes: list[Node]) -> NDArray[np.int32]:
+    """int32[nodes, 256]: the child on each byte, `_NOWHERE` where there is none."""
+    table = np.full((len(nodes), 256), _NOWHERE, np.int32)
+    for row, edges in zip(table, nodes, strict=True):
+        byte, child = zip(*edges, strict=True)
+        row[list(byte)] = child
+    return table
+
+
+def _byte_classes(table: NDArray[np.int32]) -> list[int]:
     """Byte → class: bytes that every node treats alike; the quote is always alone."""
-    signatures: list[list[tuple[int, int]]] = [[] for _ in range(256)]
-    for index, edges in enumerate(nodes):
-        for byte, child in edges:
-            signatures[byte].append((index, child))
-    signatures[_QUOTE].append((-1, -1))
-    number: dict[tuple[tuple[int, int], ...], int] = {}
-    return [number.setdefault(tuple(signature), len(number)) for signature in signatures]
+    number: dict[bytes, int] = {}
+    columns = [column.tobytes() for column in np.ascontiguousarray(table.T)]
+    columns[_QUOTE] = b""
+    return [number.setdefault(column, len(number)) for column in columns]
 
 
 class _Instances:
@@ -272,9 +300,13 @@ class _Instances:
         self.root = root
         self.quote = quote
         self.under = spelling.under
-        self.byte_class = _byte_classes(spelling.nodes)
+        table = _table(spelling.nodes)
+        self.byte_class = _byte_classes(table)
+        representative = [self.byte_class.index(k) for k in range(self.num_classes)]
+        # node → (byte class, child) pairs
         self.nodes = [
-            tuple(dict.fromkeys((self.byte_class[byte], child) for byte, child in edges)) for edges in spelling.nodes
+            [(k, child) for k, child in enumerate(row) if child != _NOWHERE]
+            for row in table[:, representative].tolist()
         ]
         # node → (byte class, child, the child's classes as places among the node's own)
         self.links = [self._links(node) for node in range(len(self.nodes))]
