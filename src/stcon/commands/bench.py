@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stcon.bench.extract import MODES, as_json, failures, measure, summarize
+from stcon.commands.bench_batch import grammars, jobs, throughput
 from stcon.commands.bench_budget import budget
 from stcon.commands.bench_masks import masks
 from stcon.commands.inputs import environment, json_option, write_json
@@ -110,5 +111,5 @@ def _facts_total(runs: Sequence[Run]) -> int:
     return sum(len(load(name).gold) for name in {run.workload for run in runs})
 
 
-bench.add_command(budget)
-bench.add_command(masks)
+for _command in (budget, masks, throughput, jobs, grammars):
+    bench.add_command(_command)

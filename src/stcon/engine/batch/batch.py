@@ -173,10 +173,11 @@ class Batch:
             self._give_up(fed, error)
             return True
         seconds = perf_counter() - started
+        has_prompt = any(row.is_prompt for row in fed)
         self.cost.observe(self.model.computed([len(span.tokens) for span in spans]), seconds)
         self._save(fed)
         self._draw([row for row, span in zip(fed, spans, strict=True) if span.wants_logits], logits)
-        self.stats.stepped(spans, seconds, perf_counter() - started - seconds)
+        self.stats.stepped(spans, seconds, perf_counter() - started - seconds, has_prompt=has_prompt)
         return True
 
     def _serve(self) -> None:

@@ -22,6 +22,7 @@ class Stats:
         sampled, forced: tokens of the outputs that are over.
         prompt_tokens, cached_tokens: of the outputs that are over; those that the prompt cache had.
         model_s: seconds in the model.
+        prompt_s: as part of `model_s`, in steps that read prompts too.
         host_s: seconds between its calls: draws, masks, plans, events.
         mask_s: as part of `host_s`, in the constraints, of the outputs that are over.
     """
@@ -35,6 +36,7 @@ class Stats:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     model_s: float = 0.0
+    prompt_s: float = 0.0
     host_s: float = 0.0
     mask_s: float = 0.0
 
@@ -45,11 +47,12 @@ class Stats:
             if writer.is_over:  # all of it was forced
                 self.finished(writer)
 
-    def stepped(self, spans: Sequence[Span], model_s: float, host_s: float) -> None:
-        """A step was made."""
+    def stepped(self, spans: Sequence[Span], model_s: float, host_s: float, *, has_prompt: bool) -> None:
+        """A step was made; `has_prompt`: some span was of a prompt."""
         self.num_steps += 1
         self.num_fed += sum(len(span.tokens) for span in spans)
         self.model_s += model_s
+        self.prompt_s += model_s if has_prompt else 0.0
         self.host_s += host_s
 
     def finished(self, writer: Writer) -> None:
