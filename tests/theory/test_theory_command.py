@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from theory_cases import complete, diamonds
 
 from stcon.cli import cli
-from stcon.commands.theory import METHODS
+from stcon.commands.theory import METHODS, REGIMES
 from stcon.theory import deciders
 
 DIAMOND = "s a\ns b\na t\nb t\n"
@@ -26,9 +26,10 @@ def edgelist(graph):
 def test_methods_are_those_of_the_library():
     """The command offers each decider of STCON_sf, none else."""
     assert METHODS == deciders.METHODS
+    assert tuple(deciders.REGIMES) == REGIMES
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, *REGIMES])
 @pytest.mark.parametrize("cap, code, kind", [(2, 0, "fits"), (1, 1, "too many walks")])
 def test_a_diamond(tmp_path, method, cap, code, kind):
     """Two walks join s and t: yes with exit code 0 at k = 2, no with 1 at k = 1, whatever the method."""

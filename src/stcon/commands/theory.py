@@ -9,6 +9,7 @@ import click
 from stcon.errors import RequestError
 
 METHODS = ("counts", "logdcfl", "reachul", "oracle-free", "c=l", "nl")
+REGIMES = ("terminal-width", "blocks")
 NO = 1
 
 
@@ -23,7 +24,11 @@ def theory() -> None:
 @click.option("--t", "target", required=True, metavar="T", help="The vertex to reach.")
 @click.option("--k", "cap", required=True, type=click.IntRange(min=0), help="Walks allowed between any two vertices.")
 @click.option(
-    "--method", type=click.Choice([*METHODS, "all"]), default="counts", show_default=True, help="Which construction."
+    "--method",
+    type=click.Choice([*METHODS, *REGIMES, "all"]),
+    default="counts",
+    show_default=True,
+    help="Which construction; all: every one but terminal-width and blocks.",
 )
 @click.option(
     "--max-steps",
