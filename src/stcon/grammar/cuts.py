@@ -289,6 +289,7 @@ class _Segments:
     ) -> None:
         self.machine = completions.machine
         self.start = start
+        self.places = list(cuts)
         self.order = {place: i for i, place in enumerate(cuts)}
         self.matters = where_counter_matters(completions)
         self.remembering = remembering
@@ -332,8 +333,7 @@ class _Segments:
 
     def _next_known(self, index: int) -> Configuration | None:
         """The first cut from `index` on at which the counter is known, or does not matter."""
-        for place in list(self.order)[index:]:
-            state, stack = place
+        for state, stack in islice(self.places, index, None):
             if not self.matters[state] or self.machine.bounds(state)[0] == RESET:
                 return Configuration(state, stack)
         return None
