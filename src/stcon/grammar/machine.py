@@ -241,9 +241,7 @@ class Machine:
 
     def set_edges(self, state: int, edges: Mapping[int, int]) -> None:
         """Build the row of `state` from single bytes; every other byte is `DEAD`. Cost: O(K + len(edges))."""
-        for byte in edges:
-            if self._members[self._byte_class[byte]] > 1:
-                self._isolate(byte)
+        self.isolate(edges)
         row = self._delta[state]
         row[:] = DEAD
         for byte, edge in edges.items():
@@ -260,9 +258,7 @@ class Machine:
 
         Without a symbol nothing is pushed: the row is that of `callee`.
         """
-        for byte in edges:
-            if self._members[self._byte_class[byte]] > 1:
-                self._isolate(byte)
+        self.isolate(edges)
         source = self.row(callee)
         row = self._delta[state]
         row[:] = DEAD
@@ -279,6 +275,20 @@ class Machine:
         self.build(source)
         self._delta[state] = self._delta[source]
 
+    def isolate(self, data: Iterable[int]) -> None:
+        """Give every byte of `data` a class of its own. Cost: a column for each that has none; cheaper all at once."""
+        split: dict[int, list[int]] = {}
+        for byte in set(data):
+            old = int(self._byte_class[byte])
+            if self._members[old] > 1:
+                split.setdefault(old, []).append(byte)
+        parts = []
+        for old, members in split.items():
+            whole = len(members) == self._members[old]  # one of them keeps the class
+            parts += [(old, (byte,)) for byte in members[whole:]]
+        if parts:
+            self._add_classes(parts)
+
     def add_chain(self, text: bytes, target: int, beside: Sequence[int] | None = None) -> int:
         """Append one state for each byte of `text`, which leads to the next and the last to `target`; the first state.
 
@@ -287,9 +297,7 @@ class Machine:
             target: an edge, or `DEAD`.
             beside: for each byte the state whose row the new state has for every other byte; None: `DEAD`.
         """
-        for byte in set(text):
-            if self._members[self._byte_class[byte]] > 1:
-                self._isolate(byte)
+        self.isolate(text)
         rows = None if beside is None else {state: self.row(state) for state in set(beside)}
         base = self._reserve(len(text))
         end = base + len(text)
@@ -536,10 +544,6 @@ class Machine:
         self.num_states = needed
         return first
 
-    def _isolate(self, byte: int) -> None:
-        """Give `byte` a class of its own."""
-        self._add_class(int(self._byte_class[byte]), [byte])
-
     def _refine(self, partition: NDArray[np.int64]) -> None:
         """Split classes until each lies inside one part of `partition` (int64[256], part numbers < 512)."""
         pairs = self._byte_class.astype(np.int64) * 512 + partition
@@ -547,27 +551,30 @@ class Machine:
         if len(groups) == self.num_classes:
             return
         seen: set[int] = set()
+        parts: list[tuple[int, Sequence[int]]] = []
         for index, pair in enumerate(groups.tolist()):
             old = pair // 512
             if old in seen:
-                self._add_class(old, np.flatnonzero(inverse == index).tolist())
+                parts.append((old, np.flatnonzero(inverse == index).tolist()))
             seen.add(old)
+        self._add_classes(parts)
 
-    def _add_class(self, old: int, members: Sequence[int]) -> None:
-        """Move `members` from class `old` to a new class whose column is a copy."""
-        new = self.num_classes
-        if new >= self._delta.shape[1]:
-            grown = np.full((len(self._label), min(256, 2 * new)), UNBUILT, np.int32)
-            grown[:, :new] = self._delta[:, :new]
+    def _add_classes(self, parts: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """For each (class, some of its bytes, not all): move these to a new class whose column is a copy."""
+        first, count = self.num_classes, self.num_classes + len(parts)
+        if count > self._delta.shape[1]:
+            grown = np.full((len(self._label), min(256, max(count, 2 * first))), UNBUILT, np.int32)
+            grown[:, :first] = self._delta[:, :first]
             # columns not in use follow the row, so that every entry of a row is UNBUILT or none is
-            grown[: self.num_states, new:] = np.where(self._delta[: self.num_states, :1] == UNBUILT, UNBUILT, DEAD)
+            grown[: self.num_states, first:] = np.where(self._delta[: self.num_states, :1] == UNBUILT, UNBUILT, DEAD)
             self._delta = grown
-        self._delta[: self.num_states, new] = self._delta[: self.num_states, old]
+        self._delta[: self.num_states, first:count] = self._delta[: self.num_states, [old for old, _ in parts]]
         self._byte_class = self._byte_class.copy()
-        self._byte_class[list(members)] = new
-        self._members[old] -= len(members)
-        self._members[new] = len(members)
-        self.num_classes += 1
+        for new, (old, members) in enumerate(parts, first):
+            self._byte_class[list(members)] = new
+            self._members[old] -= len(members)
+            self._members[new] = len(members)
+        self.num_classes = count
         self.generation += 1
 
 

@@ -83,8 +83,11 @@ class CpuKernel:
         self._memo = plain.new_memo(0)
         self._safe = safe.new_memo(0)
         self._loops = np.zeros(0, np.int64)
-        self._class_size = np.zeros(0, np.int32)
-        self._class_byte = np.zeros(0, np.uint8)
+        self._classes: tuple[UInt8, Int32, UInt8] = (
+            np.zeros(0, np.uint8),
+            np.zeros(0, np.int32),
+            np.zeros(0, np.uint8),
+        )
 
     @property
     def lock(self) -> threading.RLock:
@@ -173,7 +176,7 @@ class CpuKernel:
             while True:
                 arrays = self._refresh()
                 length, missing = walk.forced(
-                    arrays, self._class_size, self._class_byte, self._work, self._nodes, self._seen, chain, length
+                    arrays, *self._class_members(), self._work, self._nodes, self._seen, chain, length
                 )
                 if missing < 0:
                     return chain[:length].tobytes()
@@ -185,7 +188,7 @@ class CpuKernel:
             live = np.zeros(256, np.uint8)
             while True:
                 arrays = self._refresh()
-                missing = walk.live_classes(arrays, len(self._class_size), config, self._nodes, self._seen, live)
+                missing = walk.live_classes(arrays, self.machine.num_classes, config, self._nodes, self._seen, live)
                 if missing < 0:
                     return live[self.machine.byte_class]
                 self.machine.build(missing)
@@ -271,6 +274,16 @@ class CpuKernel:
             self._num_marks = len(marks)
         return self._marks
 
+    def _class_members(self) -> tuple[Int32, UInt8]:
+        """How many bytes each class has, and one of them."""
+        byte_class = self.machine.byte_class
+        if self._classes[0] is not byte_class:  # the machine never changes the array, it makes another
+            size = np.bincount(byte_class, minlength=self.machine.num_classes).astype(np.int32)
+            member = np.zeros(len(size), np.uint8)
+            member[byte_class] = np.arange(256, dtype=np.uint8)
+            self._classes = (byte_class, size, member)
+        return self._classes[1:]
+
     def _refresh(self) -> Arrays:
         """The machine's arrays as they are now, and what is derived from them."""
         tables = self.machine.tables()
@@ -279,9 +292,4 @@ class CpuKernel:
             self._arrays = tuple(tables)
             if len(tables.label) > len(self._memo):
                 self._memo = plain.new_memo(len(tables.label), self._memo)
-            byte_class = tables.byte_class
-            num_classes = self.machine.num_classes
-            self._class_size = np.bincount(byte_class, minlength=num_classes).astype(np.int32)
-            self._class_byte = np.zeros(num_classes, np.uint8)
-            self._class_byte[byte_class] = np.arange(256, dtype=np.uint8)
         return self._arrays
