@@ -1,4 +1,4 @@
-"""Checks of the lean runner: its logits against transformers in float32, and each fused kernel against its reference."""
+"""Checks of the lean runner: its logits against transformers in float32, fed in every way that a decode loop does."""
 
 from __future__ import annotations
 

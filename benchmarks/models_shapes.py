@@ -114,7 +114,7 @@ def theirs(model_type: str) -> Any:
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.dim() == 1:
-                parameter += 0.2 * torch.randn_like(parameter)
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
     return network
 
 

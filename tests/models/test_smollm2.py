@@ -65,7 +65,8 @@ def test_conventions(model):
 def test_free_answer_equals_transformers(model):
     """Greedy text has the ids of the library's generate, and ends at the end of the turn."""
     output = model.generate(QUESTION, max_tokens=30)
-    theirs = model.network.generate(torch.tensor([QUESTION_IDS]), max_new_tokens=30, do_sample=False)
+    network = stcon.load_model(device="cpu", runner="transformers").network
+    theirs = network.generate(torch.tensor([QUESTION_IDS]), max_new_tokens=30, do_sample=False)
     assert [token.id for token in output.tokens] == theirs[0, len(QUESTION_IDS) :].tolist()
     assert output.text == "The capital of France is Paris."
     assert output.finish_reason == "stop"

@@ -57,7 +57,7 @@ def odd_gguf(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(directory):
-    return load_model(directory, device="cpu")
+    return load_model(directory, device="cpu", runner="transformers")
 
 
 def greedy(network, ids, count):
@@ -93,7 +93,7 @@ def test_generate_from_gguf_equals_transformers(request, file):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     gguf = request.getfixturevalue(file)
-    model = load_model(gguf, device="cpu")
+    model = load_model(gguf, device="cpu", runner="transformers")
     theirs = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     words = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     messages = [{"role": "user", "content": "the man 123 <|im_end|> x"}]
@@ -212,7 +212,7 @@ def test_sliding_window_cannot_truncate(tmp_path):
 
 def test_bfloat16(directory):
     """The weights can be kept in bfloat16; logits are float32 all the same."""
-    model = load_model(directory, device="cpu", dtype="bfloat16")
+    model = load_model(directory, device="cpu", dtype="bfloat16", runner="transformers")
     assert model.network.dtype == torch.bfloat16
     assert model.session().append([40]).dtype == np.float32
 
@@ -305,9 +305,11 @@ def test_load_model_default_is_the_environments(monkeypatch, directory):
 
 
 def test_load_model_options(directory):
-    """An unknown dtype or device is an invalid option."""
+    """An unknown dtype, device or runner is an invalid option."""
     with pytest.raises(InvalidOption, match="dtype: expected one of auto"):
         load_model(directory, dtype="int4")
+    with pytest.raises(InvalidOption, match="runner: expected one of auto"):
+        load_model(directory, runner="fast")
     with pytest.raises(InvalidOption, match="device"):
         load_model(directory, device="gpu9")
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stcon.errors import ModelUnavailable
 from stcon.vocab.gguf_metadata import _Reader
 
-_SETTINGS = {
+SETTINGS = {
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
     "block_count": "num_hidden_layers",
@@ -34,10 +34,10 @@ _SETTINGS = {
     "rope.freq_base": "rope_theta",
     "attention.key_length": "head_dim",
 }
-_CHECKED = {"vocab_size", "rope.dimension_count", "attention.value_length"}
+CHECKED = {"vocab_size", "rope.dimension_count", "attention.value_length"}
 _REQUIRED = ("embedding_length", "block_count", "feed_forward_length", "attention.head_count")
 
-_MODULES = {
+MODULES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
@@ -69,18 +69,20 @@ def load_llama(path: Path, dtype: Any) -> Any | None:
         ModelUnavailable: the file is cut short, or its tensors do not fit its settings.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        metadata, tensors = _directory(data, path)
+        metadata, tensors = read_directory(data, path)
         config = _config(metadata, tensors)
         if config is None:
             return None
         try:
-            state = {_parameter(name): _weights(data, tensor, _heads(name, config)) for name, tensor in tensors.items()}
+            state = {
+                _parameter(name): dequantised(data, tensor, _heads(name, config)) for name, tensor in tensors.items()
+            }
         except (ValueError, NotImplementedError, KeyError) as error:
             raise ModelUnavailable(f"{path}: a tensor cannot be read ({error}); fetch the file again") from error
     return _network(config, state, dtype, path)
 
 
-def _directory(data: mmap.mmap, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_directory(data: mmap.mmap, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The file's metadata and its list of tensors."""
     try:
         reader = _Reader(data)
@@ -105,11 +107,11 @@ def _config(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any |
     if metadata.get("general.architecture") != "llama" or "mistral" in str(metadata.get("general.name", "")).lower():
         return None
     settings = {key.removeprefix("llama."): value for key, value in metadata.items() if key.startswith("llama.")}
-    if not settings.keys() <= _SETTINGS.keys() | _CHECKED or not all(key in settings for key in _REQUIRED):
+    if not settings.keys() <= SETTINGS.keys() | CHECKED or not all(key in settings for key in _REQUIRED):
         return None
     if not all(_parameter(name) for name in tensors) or "token_embd.weight" not in tensors:
         return None
-    options = {_SETTINGS[key]: value for key, value in settings.items() if key in _SETTINGS}
+    options = {SETTINGS[key]: value for key, value in settings.items() if key in SETTINGS}
     config = LlamaConfig(
         vocab_size=tensors["token_embd.weight"].shape[0],
         tie_word_embeddings="output.weight" not in tensors,
@@ -125,10 +127,10 @@ def _config(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any |
 def _parameter(name: str) -> str:
     """The parameter's name in transformers, ``""`` for a tensor not known here."""
     match = _NAME.fullmatch(name)
-    if match is None or match[2] not in _MODULES:
+    if match is None or match[2] not in MODULES:
         return ""
     layer = "" if match[1] is None else f"model.layers.{match[1]}."
-    return f"{layer}{_MODULES[match[2]]}.weight"
+    return f"{layer}{MODULES[match[2]]}.weight"
 
 
 def _heads(name: str, config: Any) -> int:
@@ -137,7 +139,7 @@ def _heads(name: str, config: Any) -> int:
     return int(heads.get(name.split(".")[-2], 0))
 
 
-def _weights(data: mmap.mmap, tensor: Tensor, heads: int) -> NDArray[np.float32]:
+def dequantised(data: mmap.mmap, tensor: Tensor, heads: int) -> NDArray[np.float32]:
     """A tensor as float32 (a copy), query and key rows in the order of transformers."""
     from gguf import GGMLQuantizationType
     from gguf.quants import dequantize, quant_shape_to_byte_shape
@@ -169,7 +171,7 @@ def _network(config: Any, state: Mapping[str, NDArray[np.float32]], dtype: Any, 
 
 def _expected(config: Any) -> list[str]:
     """The parameters of a network with this configuration."""
-    per_layer = [module for name, module in _MODULES.items() if name.startswith(("attn", "ffn"))]
+    per_layer = [module for name, module in MODULES.items() if name.startswith(("attn", "ffn"))]
     layers = [f"model.layers.{i}.{module}.weight" for i in range(config.num_hidden_layers) for module in per_layer]
     head = [] if config.tie_word_embeddings else ["lm_head.weight"]
     return [*layers, "model.embed_tokens.weight", "model.norm.weight", *head]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +17,29 @@ from stcon.errors import InvalidOption, ModelUnavailable
 
 if TYPE_CHECKING:
     from stcon.models.base import Model
+    from stcon.models.lean.network import Network
+    from stcon.models.text import PromptText
     from stcon.models.transformers import TransformersModel
+    from stcon.vocab.vocabulary import Vocabulary
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+RUNNERS = ("auto", "lean", "transformers")
 HUB_TIMEOUT_S = 10.0
+
+# what a model of safetensors files consists of
+_HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 
 # owner/name, or a bare name as the hub's oldest models have; anything else is meant as a path
 _HUB_ID = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*")
 
 
 def load_model(
-    name: str | Path = "default", *, device: str = "auto", dtype: str = "auto", progress: bool = True
+    name: str | Path = "default",
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: bool = True,
+    runner: str = "auto",
 ) -> Model:
     """Load a model.
 
@@ -31,36 +49,75 @@ def load_model(
         device: ``"auto"`` (CUDA if there is one, else the CPU), or what torch calls a device.
         dtype: ``"auto"`` (float32 on the CPU, bfloat16 elsewhere), ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         progress: show a download's progress on stderr.
+        runner: who computes: ``"lean"``, our own definitions of a few families (`stcon.models.lean`);
+            ``"transformers"``, everything that library knows; ``"auto"``, the first where it can, else the second.
 
     Raises:
         ModelUnavailable: no such model, it cannot be fetched or read, or what it needs is not installed.
-        InvalidOption: no such device or dtype.
+        InvalidOption: no such device, dtype or runner.
     """
-    if dtype not in DTYPES:
-        raise InvalidOption(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
-    require_torch()
+    for option, value, known in (("dtype", dtype, DTYPES), ("runner", runner, RUNNERS)):
+        if value not in known:
+            raise InvalidOption(f"{option}: expected one of {', '.join(known)}, got {value!r}")
+    require_torch(runner)
     if name == "default":
         name = _default(progress)
-    placed = _device(device)
+    how = _How(_device(device), dtype, runner)
     path = Path(name).expanduser()
     if path.is_dir():
-        return _from_pretrained(str(path), str(name), placed, dtype, local_only=True)
+        return _from_folder(path, str(name), how)
     if path.is_file() or path.suffix == ".gguf":
-        return _from_gguf(path, placed, dtype)
+        return _from_gguf(path, how)
     if isinstance(name, Path) or not _looks_like_hub_id(str(name)):
         raise ModelUnavailable(f"{name}: no such file or directory; check the path, or give a hub id like owner/name")
-    return _from_hub(str(name), placed, dtype)
+    return _from_hub(str(name), how)
 
 
-def require_torch() -> None:
-    """Raise `ModelUnavailable`, saying what to install, unless torch and transformers can be imported."""
-    for package in ("torch", "transformers"):
+@dataclass(frozen=True)
+class _How:
+    """How a model is to be loaded: `load_model`'s options."""
+
+    device: str
+    dtype: str
+    runner: str
+
+    def torch_dtype(self) -> Any:
+        """The weights' type."""
+        import torch
+
+        name = self.dtype
+        if name == "auto":
+            name = "float32" if self.device.startswith("cpu") else "bfloat16"
+        return getattr(torch, name)
+
+    def lean(self, load: Callable[[Any, Any], Network | None], name: str) -> Network | None:
+        """What `load` makes of device and type, unless another runner is asked for.
+
+        Raises:
+            ModelUnavailable: the lean runner is asked for and does not know the model.
+        """
+        if self.runner == "transformers":
+            return None
+        network = load(self.device, self.torch_dtype())
+        if network is None and self.runner == "lean":
+            raise ModelUnavailable(f"{name}: not of a family that the lean runner knows; use runner='transformers'")
+        return network
+
+
+def require_torch(runner: str = "transformers") -> None:
+    """Raise `ModelUnavailable`, saying what to install, unless what `runner` needs is there.
+
+    Installed is enough for transformers: importing it takes seconds, and the lean runner may do without.
+    """
+    for package in ("torch",) if runner == "lean" else ("torch", "transformers"):
         try:
-            __import__(package)
-        except ImportError as error:
+            found = sys.modules[package] if package in sys.modules else importlib.util.find_spec(package)
+        except (ImportError, ValueError):
+            found = None
+        if found is None:
             raise ModelUnavailable(
                 f"running a model needs {package}, which is not installed; run: pip install 'stcon[torch]'"
-            ) from error
+            )
 
 
 def _default(progress: bool) -> str | Path:
@@ -82,19 +139,11 @@ def _device(device: str) -> str:
     return device
 
 
-def _dtype(dtype: str, device: str) -> Any:
-    import torch
-
-    if dtype == "auto":
-        dtype = "float32" if device.startswith("cpu") else "bfloat16"
-    return getattr(torch, dtype)
-
-
 def _looks_like_hub_id(name: str) -> bool:
     return bool(_HUB_ID.fullmatch(name)) and not name.startswith((".", "~"))
 
 
-def _from_gguf(path: Path, device: str, dtype: str) -> TransformersModel:
+def _from_gguf(path: Path, how: _How) -> Model:
     """A GGUF file, its weights dequantised."""
     if not path.is_file():
         raise ModelUnavailable(f"{path}: no such file; check the path")
@@ -102,50 +151,109 @@ def _from_gguf(path: Path, device: str, dtype: str) -> TransformersModel:
         raise ModelUnavailable(f"{path}: expected a model directory or a .gguf file")
     _require_gguf()
     from stcon.models import text
-    from stcon.models.transformers import TransformersModel
     from stcon.vocab.vocabulary import Vocabulary
 
     prompts = text.from_gguf(path)  # first, so that a broken file ends here and not after seconds of work
     vocabulary = Vocabulary.from_gguf(path)
-    network = _load_gguf(path, device, dtype)
-    return TransformersModel(network, vocabulary, prompts, name=path.stem)
+    if (network := how.lean(partial(_lean_gguf, path), str(path))) is not None:
+        return _lean_model(network, vocabulary, prompts, path.stem)
+    from stcon.models.transformers import TransformersModel
+
+    return TransformersModel(_load_gguf(path, how), vocabulary, prompts, name=path.stem)
 
 
-def _load_gguf(path: Path, device: str, dtype: str) -> Any:
-    """The network in a GGUF file: by the quick way if it is a plain Llama, else by transformers."""
+def _load_gguf(path: Path, how: _How) -> Any:
+    """The transformers network in a GGUF file: by the quick way if it is a plain Llama, else by the library."""
     from stcon.models.gguf_weights import load_llama
     from stcon.models.transformers import quiet
 
     try:
         with quiet():
-            network = load_llama(path, _dtype(dtype, device))
+            network = load_llama(path, how.torch_dtype())
     except (RuntimeError, ValueError) as error:
         raise _unloadable(str(path), error) from error
     if network is None:
-        return _load_network(str(path.parent), str(path), device, dtype, gguf_file=path.name, local_files_only=True)
-    return network.to(device).eval()
+        return _load_network(str(path.parent), str(path), how, gguf_file=path.name, local_files_only=True)
+    return network.to(how.device).eval()
 
 
-def _from_pretrained(source: str, name: str, device: str, dtype: str, *, local_only: bool) -> TransformersModel:
-    """A directory or a hub id."""
-    from transformers import AutoTokenizer
+def _lean_gguf(path: Path, device: Any, dtype: Any) -> Network | None:
+    from stcon.models.lean.load import from_gguf
 
+    return from_gguf(path, device, dtype)
+
+
+def _lean_folder(folder: Path, device: Any, dtype: Any) -> Network | None:
+    from stcon.models.lean.load import from_folder
+
+    return from_folder(folder, device, dtype)
+
+
+def _lean_model(network: Network, vocabulary: Vocabulary, prompts: PromptText, name: str) -> Model:
+    from stcon.models.lean.model import LeanModel
+
+    return LeanModel(network, vocabulary, prompts, name=name)
+
+
+def _from_folder(folder: Path, name: str, how: _How) -> Model:
+    """A directory: by the lean runner if it can."""
+    network = how.lean(partial(_lean_folder, folder), name)
+    if network is None:
+        return _from_pretrained(str(folder), name, how, local_only=True)
     from stcon.models import text
-    from stcon.models.transformers import TransformersModel, quiet
     from stcon.vocab.vocabulary import Vocabulary
 
-    network = _load_network(source, name, device, dtype, local_files_only=local_only)
-    try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local_only)
-    except Exception as error:
-        raise ModelUnavailable(f"{name}: its tokenizer cannot be loaded ({_first_line(error)})") from error
+    tokenizer = _load_tokenizer(str(folder), name, local_only=True)
+    size = max(len(tokenizer), network.vocab_size)
+    ends = _folder_end_ids(folder, size)
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, size=size, end_ids=ends)
+    return _lean_model(network, vocabulary, text.from_tokenizer(tokenizer), Path(name).name or name)
+
+
+def _folder_end_ids(folder: Path, size: int) -> list[int]:
+    """The end tokens that a folder's configuration files name."""
+    found: list[Any] = []
+    for file in ("generation_config.json", "config.json"):
+        try:
+            config = json.loads((folder / file).read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        found += [config.get("eos_token_id"), (config.get("text_config") or {}).get("eos_token_id")]
+    return _flat_ids(found, size)
+
+
+def _flat_ids(values: list[Any], size: int) -> list[int]:
+    """The ids in a list of ids, lists of ids and None, each once."""
+    flat = [token for value in values for token in (value if isinstance(value, list) else [value])]
+    return [token for token in dict.fromkeys(flat) if isinstance(token, int) and 0 <= token < size]
+
+
+def _from_pretrained(source: str, name: str, how: _How, *, local_only: bool) -> TransformersModel:
+    """A directory or a hub id, by transformers."""
+    from stcon.models import text
+    from stcon.models.transformers import TransformersModel
+    from stcon.vocab.vocabulary import Vocabulary
+
+    network = _load_network(source, name, how, local_files_only=local_only)
+    tokenizer = _load_tokenizer(source, name, local_only=local_only)
     size = max(len(tokenizer), _num_logits(network))
     vocabulary = Vocabulary.from_tokenizer(tokenizer, size=size, end_ids=_end_ids(network, size))
     return TransformersModel(network, vocabulary, text.from_tokenizer(tokenizer), name=Path(name).name or name)
 
 
-def _load_network(source: str, name: str, device: str, dtype: str, **options: Any) -> Any:
+def _load_tokenizer(source: str, name: str, *, local_only: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    from stcon.models.transformers import quiet
+
+    try:
+        with quiet():
+            return AutoTokenizer.from_pretrained(source, local_files_only=local_only)
+    except Exception as error:
+        raise ModelUnavailable(f"{name}: its tokenizer cannot be loaded ({_first_line(error)})") from error
+
+
+def _load_network(source: str, name: str, how: _How, **options: Any) -> Any:
     """The causal LM, in eval mode, on its device. Any failure of the library becomes `ModelUnavailable`."""
     from transformers import AutoModelForCausalLM
 
@@ -153,10 +261,10 @@ def _load_network(source: str, name: str, device: str, dtype: str, **options: An
 
     try:
         with quiet():
-            network = AutoModelForCausalLM.from_pretrained(source, dtype=_dtype(dtype, device), **options)
+            network = AutoModelForCausalLM.from_pretrained(source, dtype=how.torch_dtype(), **options)
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError …: the library promises no set
         raise _unloadable(name, error) from error
-    return network.to(device).eval()
+    return network.to(how.device).eval()
 
 
 def _num_logits(network: Any) -> int:
@@ -168,20 +276,41 @@ def _num_logits(network: Any) -> int:
 
 def _end_ids(network: Any, size: int) -> list[int]:
     """The end tokens that the model's own configuration names, besides those its tokenizer does."""
-    found: list[int] = []
-    for config in (network.generation_config, network.config):
-        value = getattr(config, "eos_token_id", None)
-        found += value if isinstance(value, list) else [] if value is None else [value]
-    return [token for token in dict.fromkeys(found) if 0 <= token < size]
+    configs = (network.generation_config, network.config)
+    return _flat_ids([getattr(config, "eos_token_id", None) for config in configs], size)
 
 
-def _from_hub(name: str, device: str, dtype: str) -> TransformersModel:
+def _from_hub(name: str, how: _How) -> Model:
     """A hub id: what is cached first, so that a cached model needs no network; then the hub."""
-    try:
-        return _from_pretrained(name, name, device, dtype, local_only=True)
-    except ModelUnavailable:
+    folder = _hub_folder(name, local_only=True)
+    if folder is None:
         _check_hub(name)
-    return _from_pretrained(name, name, device, dtype, local_only=False)
+        folder = None if how.runner == "transformers" else _hub_folder(name, local_only=False)
+    if folder is not None and how.runner != "transformers":
+        try:
+            return _from_folder(folder, name, how)
+        except ModelUnavailable:
+            if how.runner == "lean":
+                raise
+    return _from_pretrained(name, name, how, local_only=False)
+
+
+def _hub_folder(name: str, *, local_only: bool) -> Path | None:
+    """The folder with a hub model's files, fetched if allowed; None: the lean runner does not know it, or not there."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    from stcon.models.lean.settings import from_config
+
+    try:
+        config = Path(hf_hub_download(name, "config.json", local_files_only=local_only)).read_text("utf-8")
+        if from_config(json.loads(config)) is None:
+            return None
+        patterns = list(_HUB_FILES)
+        return Path(
+            snapshot_download(name, local_files_only=local_only, allow_patterns=patterns, ignore_patterns="*/*")
+        )
+    except Exception:  # the HTTP library's errors, a name that is no id, …: the generic loader says what is wrong
+        return None
 
 
 def _check_hub(name: str) -> None:

@@ -2,9 +2,9 @@
 
 Attention: ``kv[2, layers, B, kv_heads, capacity, head_dim]``, token p at index p. A shorter length forgets.
 
-Gated DeltaNet: ``states[layers, B, value_heads, key_dim, value_dim]`` in float32, which only go forward, and ``recent``, the
-inputs of the short convolution, token p at index p mod `WINDOW`: kernels that share a channel may read the old tokens
-while another writes the new ones, since a step of at most `MAX_STEP` tokens touches no index that it reads.
+Gated DeltaNet: ``states[layers, B, value_heads, key_dim, value_dim]``, float32, which only go forward, and ``recent``,
+the inputs of the short convolution, token p at index p mod `WINDOW`: kernels that share a channel may read the old
+tokens while another writes the new ones, since a step of at most `MAX_STEP` tokens touches no index that it reads.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def new_cache(settings: Settings, rows: int, capacity: int, device: Any, dtype: 
     num_attention, delta = settings.layers.count("attention"), settings.delta
     kv = torch.zeros(2, num_attention, rows, settings.kv_heads, capacity, settings.head_dim, device=device, dtype=dtype)
     cos, sin = rotary_table(settings, capacity, device)
-    workspace = _workspace(settings, device)
+    workspace = _workspace(settings, rows, device)
     if delta is None:
         return Cache(kv, None, None, cos, sin, workspace)
     layers = settings.layers.count("delta")
@@ -111,12 +111,12 @@ def new_cache(settings: Settings, rows: int, capacity: int, device: Any, dtype: 
     return Cache(kv, states, recent, cos, sin, workspace)
 
 
-def _workspace(settings: Settings, device: Any) -> Any:
+def _workspace(settings: Settings, rows: int, device: Any) -> Any:
     if device.type != "cuda":
         return None
     from stcon.models.lean.cuda.plans import workspace
 
-    return workspace(settings.head_dim, device)
+    return workspace(settings, rows, device)
 
 
 def grown(cache: Cache, settings: Settings, capacity: int, length: int) -> Cache:

@@ -47,9 +47,9 @@ class Network:
         return caches.new_cache(self.settings, rows, capacity, self.device, self.dtype)
 
     def forward(
-        self, tokens: Tensor, lengths: Tensor, cache: Cache, counts: Tensor | None = None, all_positions: bool = False
+        self, tokens: Tensor, lengths: Tensor, cache: Any, counts: Tensor | None = None, all_positions: bool = False
     ) -> Tensor:
-        """See `StaticModel.forward`."""
+        """See `StaticModel.forward`; `cache` is a `Cache`."""
         with torch.inference_mode():
             rows, size = tokens.shape
             step = Step(rows, size, lengths, counts, cache.cos, cache.sin, cache.workspace)
@@ -87,7 +87,7 @@ def operations(device: Any) -> ModuleType:
 def _last(x: Tensor, counts: Tensor | None) -> Tensor:
     """Each row's last real position: [B, S, H] → [B, H]."""
     if x.shape[1] == 1:
-        return x[:, 0]
+        return x[:, 0].contiguous()
     if counts is None:
         return x[:, -1].contiguous()
     place = (counts.long() - 1).clamp(min=0)[:, None, None].expand(-1, 1, x.shape[2])

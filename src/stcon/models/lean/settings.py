@@ -165,8 +165,8 @@ def _rope(text: Mapping[str, Any], head_dim: int, partial: float) -> Rope | None
     if kind != "llama3":
         return None
     original = options.get("original_max_position_embeddings") or text["max_position_embeddings"]
-    factors = (float(options[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
-    return Rope(theta, dim, Llama3Scaling(*factors, int(original)))
+    factor, low, high = (float(options[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    return Rope(theta, dim, Llama3Scaling(factor, low, high, int(original)))
 
 
 def _layers(text: Mapping[str, Any], count: int, family: Family) -> tuple[LayerKind, ...] | None:

@@ -16,7 +16,7 @@ import triton
 
 from stcon.models.lean import reference
 from stcon.models.lean.cache import MAX_STEP, WINDOW
-from stcon.models.lean.cuda import attention, gated_delta, plans, pointwise
+from stcon.models.lean.cuda import attention, gated_delta, one_token, plans, pointwise
 from stcon.models.lean.cuda.linear import rows_kernel, vector_kernel
 from stcon.models.lean.settings import Delta
 from stcon.models.lean.shapes import Heads, Step
@@ -84,7 +84,7 @@ def _few(
     """x[M ≤ FEW, K] · weightᵀ by our kernels, with what is asked for fused."""
     rows, size = x.shape
     columns = out.shape[1]
-    assert weight.is_contiguous() and out.is_contiguous() and x.stride(1) == 1
+    assert all(tensor.is_contiguous() for tensor in (x, weight, out))
     fused = {"NORM": norm is not None, "BIAS": bias is not None, "ADD": add, "SWIGLU": swiglu}
     norm, bias = weight if norm is None else norm, weight if bias is None else bias
     if rows == 1:
@@ -120,12 +120,16 @@ def _few(
 
 def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: Tensor, step: Step) -> Tensor:
     """See `reference.attend`."""
-    assert qkv.is_contiguous() and kv.stride(3) == shape.dim and kv.stride(4) == 1
+    assert qkv.is_contiguous()
+    assert kv.stride()[3:] == (shape.dim, 1)
     out = torch.empty(qkv.shape[0], shape.heads * shape.dim, device=qkv.device, dtype=qkv.dtype)
     if step.size > MAX_STEP:
         return _attend_chunk(qkv, shape, norms, kv, step, out)
     assert step.workspace is not None
     group = shape.heads // shape.kv_heads
+    single = plans.one_token(step.rows * shape.heads, shape.dim) if step.size == 1 else None
+    if single is not None:
+        return _attend_one(qkv, shape, norms, kv, step, out, single)
     plan = plans.decode(step.rows * shape.kv_heads, step.size * group, shape.dim)
     q_norm, k_norm = norms or (step.cos, step.cos)
     attention.decode_kernel[(plan.splits, plan.tiles, step.rows * shape.kv_heads)](
@@ -163,6 +167,50 @@ def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: T
         PDL=plans.PDL,
         num_warps=plan.warps,
         num_stages=plan.stages,
+        **plans.launch(),
+    )
+    return out
+
+
+def _attend_one(
+    qkv: Tensor,
+    shape: Heads,
+    norms: tuple[Tensor, Tensor] | None,
+    kv: Tensor,
+    step: Step,
+    out: Tensor,
+    plan: plans.AttentionPlan,
+) -> Tensor:
+    q_norm, k_norm = norms or (step.cos, step.cos)
+    one_token.one_token_kernel[(plan.splits, shape.heads, step.rows)](
+        qkv,
+        q_norm,
+        k_norm,
+        step.cos,
+        step.sin,
+        kv[0],
+        kv[1],
+        step.lengths,
+        out,
+        step.workspace.partial,
+        step.workspace.stats,
+        step.workspace.arrived,
+        qkv.stride(0),
+        kv.stride(1),
+        kv.stride(2),
+        kv.shape[3],
+        shape.eps,
+        shape.dim**-0.5 * LOG2_E,
+        H=shape.heads,
+        KVH=shape.kv_heads,
+        D=shape.dim,
+        ROT=2 * step.cos.shape[1],
+        NORM=norms is not None,
+        GATED=shape.gated,
+        SPLITS=plan.splits,
+        BLOCK_T=plan.block_t,
+        PDL=plans.PDL,
+        num_warps=plan.warps,
         **plans.launch(),
     )
     return out
@@ -227,9 +275,10 @@ def delta(
     """See `reference.delta`, which also runs what is more than a decode step."""
     if step.size > MAX_STEP:
         return reference.delta(mixed, shape, weights, eps, state, recent, step)
-    assert mixed.is_contiguous() and state.is_contiguous() and recent.is_contiguous()
+    assert all(tensor.is_contiguous() for tensor in (mixed, state, recent))
     out = torch.empty(mixed.shape[0], shape.value_heads * shape.value_dim, device=mixed.device, dtype=mixed.dtype)
-    gated_delta.delta_kernel[(shape.value_heads, step.rows)](
+    columns, warps = plans.delta(step.size, shape.value_dim)
+    gated_delta.delta_kernel[(shape.value_dim // columns, shape.value_heads, step.rows)](
         mixed,
         weights["conv"],
         weights["dt_bias"],
@@ -240,6 +289,8 @@ def delta(
         step.lengths,
         step.lengths if step.counts is None else step.counts,
         out,
+        step.workspace.deltas,
+        step.workspace.arrived,
         mixed.stride(0),
         step.size,
         eps,
@@ -250,10 +301,11 @@ def delta(
         TAPS=shape.taps,
         WINDOW=WINDOW,
         COUNTS=step.counts is not None,
-        PRECISION="ieee" if mixed.dtype == torch.float32 else "tf32x3",
+        PRECISION=_precision(mixed.dtype),
         T=1 if step.size == 1 else MAX_STEP,
         PDL=plans.PDL,
-        num_warps=plans.DELTA_WARPS,
+        BLOCK_V=columns,
+        num_warps=warps,
         **plans.launch(),
     )
     return out

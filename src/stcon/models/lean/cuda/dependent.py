@@ -1,11 +1,11 @@
 """Programmatic dependent launch: a kernel starts while the one before it ends, and fetches its weights meanwhile.
 
 A step at one row is some 150 kernels of a few microseconds, and a plain launch leaves the memory idle between two of
-them. With the launch attribute set, the next kernel's blocks start as soon as every block of this one has called `ready`
-and there is room; they may touch what no kernel of the step writes (weights, older tokens' keys), then `wait` until the
-kernel before has ended and its writes can be seen. Nothing is written before `wait`, so none can overtake.
+them. With the launch attribute set, the next kernel's blocks start as soon as every block of this one has said that
+they may and there is room; they may touch what no kernel of the step writes (weights, older tokens' keys), then wait
+until the kernel before has ended and its writes can be seen. Nothing is written before that, so none can overtake.
 
-`PDL` is 0 (plain launches), 1 (`ready` after `wait`: at most two kernels at once) or 2 (`ready` at once).
+`PDL` is 0 (plain launches), 1 (the next may start once this one has waited: at most two at once) or 2 (at once).
 
 Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch"; PTX ISA, griddepcontrol and prefetch.
 """

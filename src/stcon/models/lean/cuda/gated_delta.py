@@ -1,8 +1,9 @@
 """A Gated DeltaNet layer's step for up to 16 tokens in one launch: convolution, gates, delta rule, gated norm.
 
-One program a row and value head, its whole state in registers, read once and written once. Several tokens are one
-chunk: with unit keys K, strengths β and decays, the writes U solve (I + A) U = β (V − decayed K · state), A strictly lower
-triangular, so A¹⁶ = 0 and (I + A)⁻¹ = (I − A)(I + A²)(I + A⁴)(I + A⁸): products only, no loop over tokens.
+A row's and head's state is read once and written once: by one program for one token, by several, each with some of
+the columns, for more. Several tokens are one chunk: with unit keys K, strengths β and decays, the writes U solve
+(I + A) U = β (V − decayed K · state), A strictly lower triangular, so A¹⁶ = 0 and
+(I + A)⁻¹ = (I − A)(I + A²)(I + A⁴)(I + A⁸): products only, no loop over tokens.
 
 Source: Yang et al. 2024, "Parallelizing Linear Transformers with the Delta Rule", section 3.2 (the UT transform);
 `stcon.models.lean.delta_rule` is the definition.
@@ -64,6 +65,8 @@ def delta_kernel(
     lengths,  # int32[B]
     counts,  # int32[B] if COUNTS
     out,  # [B S, HV DV]
+    partial,  # float32[B HV, T, DV] if BLOCK_V < DV
+    arrived,  # int32[B HV], all zero between launches
     stride,
     S,
     eps,
@@ -76,15 +79,17 @@ def delta_kernel(
     COUNTS: tl.constexpr,
     PRECISION: tl.constexpr,
     T: tl.constexpr,  # 1, or 16 for 2 … 16 tokens
+    BLOCK_V: tl.constexpr,  # columns of the state that one program holds
     PDL: tl.constexpr,
 ):
-    h, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    h, b = tl.program_id(1), tl.program_id(2).to(tl.int64)
     CHANNELS: tl.constexpr = 2 * HK * DK + HV * DV
     length = tl.load(lengths + b)
     count = S
     if COUNTS:
         count = tl.load(counts + b)
-    dk, dv, rt = tl.arange(0, DK), tl.arange(0, DV), tl.arange(0, T)
+    dk, rt = tl.arange(0, DK), tl.arange(0, T)
+    dv = tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
     mixed += b * S * stride
     recent += b * WINDOW * CHANNELS
     channel_q = h // (HV // HK) * DK + dk
@@ -146,6 +151,16 @@ def delta_kernel(
         state = tl.dot(tl.trans(k * tl.exp(end - sofar)[:, None]), written, state, input_precision=PRECISION)
     tl.store(place, state)
 
+    dv = tl.arange(0, DV)
+    if BLOCK_V < DV:  # the norm needs a head's columns together: whichever program ends last has them
+        group = tl.program_id(2) * HV + h
+        rows = partial + group * T * DV + rt[:, None] * DV
+        tl.store(rows + (tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V))[None, :], y)
+        tl.debug_barrier()  # all threads' stores come before the one thread's release
+        if tl.atomic_add(arrived + group, 1, sem="acq_rel") < DV // BLOCK_V - 1:
+            return
+        tl.store(arrived + group, 0)
+        y = tl.load(rows + dv[None, :], cache_modifier=".cg")
     y = y.to(out.dtype.element_ty).to(tl.float32)
     y *= tl.rsqrt(tl.sum(y * y, 1) / DV + eps)[:, None] * tl.load(norm + dv)[None, :]
     fed = (rt < S)[:, None]

@@ -5,9 +5,9 @@ product: the norm, whose factor 1/rms comes out of the same pass over x and is a
 residual, or silu(gate) · up, for which a program computes both columns.
 
 `vector_kernel`, M = 1: multiplies and adds in registers, every program some rows of weights, whole.
-`rows_kernel`, M = 2 … 64: tensor cores, the weights as the tall operand, x padded to 16, 32 or 64 rows. So that x is not
-fetched once for each few rows of weights, tiles are tall and K is split over programs; whichever ends last adds the
-parts, in the order of the splits, so that the result does not depend on who that is.
+`rows_kernel`, M = 2 … 16: tensor cores, the weights as the tall operand, x padded to 16 rows. So that x is not fetched
+once for each few rows of weights, tiles are tall and K is split over programs; whichever ends last adds the parts, in
+the order of the splits, so that the result does not depend on who that is.
 """
 
 import triton

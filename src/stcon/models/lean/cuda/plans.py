@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from stcon.models.lean.cache import MAX_STEP
+from stcon.models.lean.settings import Settings
+
 Tensor = Any
 
 FEW = 16  # tokens up to which our own kernels beat the library's products
 PDL = 1  # how kernels overlap; see `dependent`
 PROGRAMS = 264  # two for each multiprocessor: what splitting aims at
 MAX_SPLITS = 64  # of a row's keys
+SMALL_MATRIX = 4 << 20  # bytes up to which prefetching whole rows of weights pays
 MAX_BLOCK_Q = 32
-DELTA_WARPS = 8
 
 
 def launch() -> dict[str, Any]:
@@ -40,7 +43,8 @@ class LinearPlan:
 def vector(columns: int, size: int, swiglu: bool, itemsize: int) -> LinearPlan:
     """How to multiply one row of `size` with a matrix of `columns` rows."""
     block_k = min(1024, _power_of_two(size))
-    lines = 0 if columns > 16384 else _power_of_two(-(-size * itemsize // 128))
+    small = columns * size * itemsize < SMALL_MATRIX
+    lines = _power_of_two(-(-size * itemsize // 128)) if small else 0
     return LinearPlan(4, block_k * 2 // itemsize, 4, 1, lines)
 
 
@@ -68,13 +72,26 @@ class AttentionPlan:
     least: int = 1
 
 
+def one_token(heads: int, dim: int) -> AttentionPlan | None:
+    """How to attend with one token for each of `heads` query heads, all rows together; None: as `decode` says."""
+    if heads > PROGRAMS // 2:
+        return None
+    splits = _power_of_two(PROGRAMS // heads + 1) // 2
+    return AttentionPlan(1, 256, 16 if dim > 128 else 8, 1, max(1, min(MAX_SPLITS, splits)))
+
+
 def decode(heads: int, queries: int, dim: int) -> AttentionPlan:
     """How to attend with `queries` for each of `heads` key heads, all rows together."""
-    block_q = 16 if queries <= 16 else MAX_BLOCK_Q
+    block_q = 16 if queries <= 16 or dim > 128 else MAX_BLOCK_Q
     tiles = -(-queries // block_q)
     splits = max(1, min(MAX_SPLITS, PROGRAMS // (heads * tiles)))
-    splits = 1 << (splits.bit_length() - 1)
+    splits = _power_of_two(splits + 1) // 2
     return AttentionPlan(block_q, 32 if dim > 128 else 64, 4, 3, splits, tiles, 128 if dim > 128 else 256)
+
+
+def delta(size: int, value_dim: int) -> tuple[int, int]:
+    """Columns of a program, and warps, for a step of `size` tokens."""
+    return (value_dim, 8) if size == 1 else (min(32, value_dim), 8)
 
 
 def chunk(dim: int, itemsize: int) -> AttentionPlan:
@@ -91,21 +108,27 @@ class Workspace:
     Attributes:
         partial: float32, PROGRAMS tiles of 64 × max(dim, 64).
         stats: float32, as many times 128.
+        deltas: float32[rows · value_heads, MAX_STEP, value_dim].
         arrived: int32, all zero between launches.
     """
 
     partial: Tensor
     stats: Tensor
+    deltas: Tensor
     arrived: Tensor
 
 
-def workspace(dim: int, device: Any) -> Workspace:
+def workspace(settings: Settings, rows: int, device: Any) -> Workspace:
     """Room for any step's parts."""
     import torch
 
-    partial = torch.empty(PROGRAMS, 64 * max(dim, 64), device=device, dtype=torch.float32)
-    stats = torch.empty(PROGRAMS, 128, device=device, dtype=torch.float32)
-    return Workspace(partial, stats, torch.zeros(PROGRAMS, device=device, dtype=torch.int32))
+    def zeros(*shape: int, dtype: Any = torch.float32) -> Tensor:
+        return torch.zeros(*shape, device=device, dtype=dtype)
+
+    heads, dim = (settings.delta.value_heads, settings.delta.value_dim) if settings.delta else (0, 0)
+    partial = zeros(PROGRAMS, 64 * max(settings.head_dim, 64))
+    arrived = zeros(max(PROGRAMS, rows * heads), dtype=torch.int32)
+    return Workspace(partial, zeros(PROGRAMS, 128), zeros(rows * heads, MAX_STEP, dim), arrived)
 
 
 def _power_of_two(n: int) -> int:

@@ -1,0 +1,98 @@
+"""Settings and weights of a GGUF file of the Llama family, dequantised tensor by tensor.
+
+Source: the GGUF specification, version 3; llama.cpp's ``convert_hf_to_gguf.py`` for names and the order of Llama's
+query and key rows.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stcon.errors import ModelUnavailable
+from stcon.models.gguf_weights import CHECKED, MODULES, SETTINGS, dequantised, read_directory
+from stcon.models.lean.checkpoint import Tensor
+from stcon.models.lean.settings import Settings, from_config
+
+# llama.cpp's architecture → transformers'
+_ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
+
+
+class GgufFile:
+    """The tensors of a file under transformers' names; the file stays mapped as long as this object lives.
+
+    Raises:
+        ModelUnavailable: the file is cut short.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            try:
+                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError as error:
+                raise ModelUnavailable(f"{path} is not a complete GGUF file ({error}); fetch it again") from error
+        self.metadata, self._places = read_directory(self._data, path)
+        self._found = {_parameter(name) or name: name for name in self._places}
+        self.settings = self._settings()
+
+    def names(self) -> Iterable[str]:
+        """See `Source.names`; a tensor not known here keeps llama.cpp's name."""
+        return self._found
+
+    def tensor(self, name: str) -> Tensor:
+        """See `Source.tensor`: float32."""
+        import torch
+
+        theirs = self._found[name]
+        try:
+            values = dequantised(self._data, self._places[theirs], self._permuted_heads(theirs))
+        except (ValueError, NotImplementedError, KeyError) as error:
+            raise ModelUnavailable(f"{self.path}: a tensor cannot be read ({error}); fetch the file again") from error
+        return torch.from_numpy(values)
+
+    def _permuted_heads(self, name: str) -> int:
+        """Heads whose rows llama.cpp has reordered in this tensor; 0: none."""
+        if self.settings is None or self.settings.family != "llama":
+            return 0
+        heads = {"attn_q": self.settings.heads, "attn_k": self.settings.kv_heads}
+        return heads.get(name.split(".")[-2], 0)
+
+    def _settings(self) -> Settings | None:
+        """None where a setting is not of the plain kind."""
+        architecture = str(self.metadata.get("general.architecture"))
+        if architecture not in _ARCHITECTURES or "mistral" in str(self.metadata.get("general.name", "")).lower():
+            return None
+        prefix = f"{architecture}."
+        found = {k.removeprefix(prefix): v for k, v in self.metadata.items() if k.startswith(prefix)}
+        if not found.keys() <= SETTINGS.keys() | CHECKED or "token_embd.weight" not in self._places:
+            return None
+        config: dict[str, Any] = {SETTINGS[key]: value for key, value in found.items() if key in SETTINGS}
+        config |= {
+            "architectures": [_ARCHITECTURES[architecture]],
+            "model_type": architecture,
+            "vocab_size": self._places["token_embd.weight"].shape[0],
+            "tie_word_embeddings": "output.weight" not in self._places,
+        }
+        settings = from_config(config)
+        return settings if settings is not None and _rotates_whole_heads(found, settings) else None
+
+
+def _rotates_whole_heads(found: Mapping[str, Any], settings: Settings) -> bool:
+    sizes = (found.get("rope.dimension_count"), found.get("attention.value_length"))
+    return all(size in (None, settings.head_dim) for size in sizes)
+
+
+def _parameter(name: str) -> str:
+    """The parameter's name in transformers, ``""`` for a tensor not known here."""
+    match = _NAME.fullmatch(name)
+    module = None if match is None else (MODULES | _HEAD_NORMS).get(match[2])
+    if match is None or module is None:
+        return ""
+    layer = "" if match[1] is None else f"model.layers.{match[1]}."
+    return f"{layer}{module}.{match[3]}"
