@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stcon.grammar.json_schema.formula import Formula
-from stcon.grammar.json_schema.satisfy import Vector
+from stcon.grammar.json_schema.decisions import Vector
 from stcon.grammar.machine import BEGIN, END, SCOPE
 
 if TYPE_CHECKING:
@@ -68,15 +67,14 @@ class ArrayBuilder:
     def _continuations(self, vector: Vector, depth: int) -> tuple[Vector, int] | None:
         """The value machine of the next item and where it returns to; None if no item can come."""
         after = tuple(self.residuals.item(formula) for formula in vector)
-        by_rest: dict[Vector, list[Formula]] = {}
-        for decision in self.sat.decide(after):
-            rest = tuple(f if self.sat.array(f) else self.formulas.false for f in decision.rest)
-            if any(formula is not self.formulas.false for formula in rest):
-                by_rest.setdefault(rest, []).append(decision.condition)
+        by_rest = self.sat.decisions.distinct(after, self._possible)
         if not by_rest:
             return None
         conditions = tuple(self.formulas.or_(parts) for parts in by_rest.values())
         return conditions, self.builder.machine.return_symbol([self._after_item(rest, depth) for rest in by_rest])
+
+    def _possible(self, vector: Vector) -> Vector:
+        return tuple(f if self.sat.array(f) else self.formulas.false for f in vector)
 
 
 def _distinct(vector: Vector) -> bool:

@@ -21,14 +21,15 @@ from typing import Literal
 import numpy as np
 
 from stcon.errors import Unsatisfiable
-from stcon.grammar.json_schema import numbers
 from stcon.grammar.json_schema.arrays import ArrayBuilder
 from stcon.grammar.json_schema.atoms import JsonType
+from stcon.grammar.json_schema.decisions import Vector
+from stcon.grammar.json_schema.few_names import with_possible_counts
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.layout import SPACES, Layout
 from stcon.grammar.json_schema.objects import ObjectBuilder
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, Row, branches
-from stcon.grammar.json_schema.satisfy import Satisfiability, Vector
+from stcon.grammar.json_schema.satisfy import Satisfiability
 from stcon.grammar.json_schema.strings import Block, Escapes, Words, with_entry
 from stcon.grammar.json_schema.unique import with_distinct_items
 from stcon.grammar.machine import BEGIN, COUNT, DEFAULT_MAX_STATES, RESET, Machine
@@ -93,6 +94,13 @@ class MachineBuilder:
         conditions = (root,)
         self.machine.start = self.event(("root", conditions), lambda: self.start_edges(conditions, 0))
         return self.machine
+
+    def build_ahead(self, most: int, steps: int) -> None:
+        """Build the rows nearest to the start, at most `most` and while they take `steps` of search."""
+        limit = self.sat.effort.steps + steps
+        while self._rows and most > 0 and self.sat.effort.steps < limit:
+            self.machine.build(next(iter(self._rows)))
+            most -= 1
 
     # ------------------------------------------------------------------------------------------------- states
 
@@ -160,6 +168,7 @@ class MachineBuilder:
         return target if len(text) == depth else self.trie(entries, depth)
 
     def _build_row(self, state: int) -> None:
+        self.sat.effort.row_begins()
         row = self._rows[state]()
         if isinstance(row, CallRow):
             self.machine.set_call_row(state, row.callee, row.symbol, row.edges)
@@ -210,6 +219,8 @@ class MachineBuilder:
         formula = self.expander.expand(condition, kind)
         if kind == "array":
             formula = with_distinct_items(self.sat, formula)
+        elif kind == "object":
+            formula = with_possible_counts(self.sat, formula)
         if not self.sat.of_type(kind, formula):
             return self.formulas.false
         if kind == "object" and self.options.closed:
@@ -231,13 +242,13 @@ class MachineBuilder:
         if any(formula is not f.false for formula in vector):
             edges.update(self._number(vector))
         vector = self.local(conditions, "string")
-        if any(formula is not f.false for formula in vector) and self.sat.strings.language(vector).labels:
+        if any(formula is not f.false for formula in vector) and self.sat.strings_of(vector).labels:
             edges[0x22] = self.string(vector)
 
     def _number(self, vector: Vector) -> Edges:
         edges = self._number_edges.get(vector)
         if edges is None:
-            dfa = numbers.number_language(self.formulas, vector, self.expander.spellings)
+            dfa = self.sat.numbers_of(vector)
             assert dfa is not None, "a satisfiable number formula without numbers"
             base = self.machine.add_dfa(dfa)
             row = dfa.delta[dfa.start, dfa.byte_class]
@@ -249,7 +260,7 @@ class MachineBuilder:
         key = (vector, counter)
         state = self._string_entries.get(key)
         if state is None:
-            language = self.sat.strings.language(vector, counter=counter)
+            language = self.sat.strings_of(vector, counter=counter)
             state = self._words(language) if isinstance(language, Words) else self._block(language)
             self._string_entries[key] = state
         return state

@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stcon.errors import TooLarge, Unsupported
+from stcon.errors import GrammarError, TooLarge, Unsupported
 from stcon.grammar.json_schema import numbers
+from stcon.grammar.json_schema.atoms import JsonType
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.satisfy import Satisfiability
 from stcon.grammar.json_schema.schema import SchemaNode
 
 
-def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
-    """Visit every schema that a value under `root` can meet; returns their number.
+def check_reachable(sat: Satisfiability, root: SchemaNode) -> list[SchemaNode]:
+    """Visit every schema that a value under `root` can meet; returns them.
 
     Raises:
         GrammarError: the first thing that is invalid, too large, or not enforced exactly, with its place.
     """
-    seen = {root}
+    seen = {root: None}
     pending = [root]
     while pending:
         node = pending.pop()
@@ -31,17 +32,26 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> int:
             for atom in sorted(formula.atoms, key=lambda atom: atom.index):
                 for inner in _schemas_in(atom.atom):
                     if inner not in seen:
-                        seen.add(inner)
+                        seen[inner] = None
                         pending.append(inner)
-            if kind == "string" and len(formula.atoms) > 1:
-                sat.strings.language((formula,))  # a product past its budget is refused now
-            if kind == "number" and len(formula.atoms) > 1 and any(a.atom[0] == "multiple" for a in formula.atoms):
-                numbers.number_language(sat.formulas, (formula,), sat.expander.spellings)  # the same
-            if kind == "array":
-                _check_unique(sat, node, formula)
-            if kind == "object":
-                _check_names(sat, node, formula)
-    return len(seen)
+            try:
+                _check_local(sat, node, kind, formula)
+            except GrammarError as error:
+                raise error if error.pointer is not None else error.at(node.pointer) from None
+    return list(seen)
+
+
+def _check_local(sat: Satisfiability, node: SchemaNode, kind: JsonType, formula: Formula) -> None:
+    """Refuse now what the schema alone asks of a value of one type and is too large, or not enforced."""
+    match kind:
+        case "string" if len(formula.atoms) > 1:
+            sat.strings.language((formula,))
+        case "number" if len(formula.atoms) > 1 and any(atom.atom[0] == "multiple" for atom in formula.atoms):
+            numbers.number_language(sat.formulas, (formula,), sat.expander.spellings)
+        case "array":
+            _check_unique(sat, node, formula)
+        case "object":
+            _check_names(sat, node, formula)
 
 
 def _schemas_in(atom: Any) -> Iterator[SchemaNode]:

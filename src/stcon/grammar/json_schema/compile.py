@@ -15,11 +15,15 @@ from stcon.grammar.json_schema.formats import FORMATS
 from stcon.grammar.json_schema.formula import Formulas
 from stcon.grammar.json_schema.keywords import Expander
 from stcon.grammar.json_schema.layout import MAX_WHITESPACE, Layout, Whitespace
+from stcon.grammar.json_schema.places import crowded
 from stcon.grammar.json_schema.residual import Residuals
 from stcon.grammar.json_schema.satisfy import Satisfiability
-from stcon.grammar.json_schema.schema import MAX_EXPONENT, Schemas, check_json
+from stcon.grammar.json_schema.schema import MAX_EXPONENT, SchemaNode, Schemas, check_json
 from stcon.grammar.json_schema.strings import Escapes, StringLanguages
 from stcon.grammar.machine import DEFAULT_MAX_STATES
+
+ROWS_AHEAD = 300
+STEPS_AHEAD = 2_000
 
 
 def compile_json_schema(
@@ -64,6 +68,14 @@ def compile_json_schema(
     _require(key_order in ("schema", "any"), "key_order", key_order, "schema or any")
     _require(escapes in ("minimal", "any"), "escapes", escapes, "minimal or any")
     _require(format in ("assert", "annotation"), "format", format, "assert or annotation")
+    _require(isinstance(closed, bool), "closed", closed, "True or False")
+    _require(
+        isinstance(max_states, int) and max_states > 0 and not isinstance(max_states, bool),
+        "max_states",
+        max_states,
+        "a positive integer",
+    )
+    _require_documents(documents)
     layout = Layout.of(whitespace, indent=indent, pattern=whitespace_pattern, longest_run=max_whitespace)
     options = Options(layout, key_order, escapes, closed, max_states)
     contents = _parse(schema)
@@ -72,9 +84,14 @@ def compile_json_schema(
         schemas = Schemas(contents, documents)
         formulas = Formulas()
         expander = Expander(formulas, schemas, frozenset(FORMATS) if format == "assert" else frozenset())
-        sat = Satisfiability(Residuals(expander), StringLanguages(formulas, escapes))
-        check_reachable(sat, schemas.root)
-        machine = MachineBuilder(sat, options).build(expander.schema(schemas.root))
+        sat = Satisfiability(Residuals(expander), StringLanguages(formulas, escapes), closed=closed)
+        nodes = check_reachable(sat, schemas.root)
+        builder = MachineBuilder(sat, options)
+        machine = builder.build(expander.schema(schemas.root))
+        place = crowded(sat, nodes)
+        if place is not None:
+            _look_ahead(builder, place)
+        sat.effort.strict = False
     except RecursionError:
         raise TooLarge("nesting of the schema", given=1000, limit=200, pointer="", advice="flatten it") from None
     except GrammarError as error:
@@ -82,6 +99,14 @@ def compile_json_schema(
             error.at("")
         raise
     return Grammar(machine, kind="json", source=contents)
+
+
+def _look_ahead(builder: MachineBuilder, place: SchemaNode) -> None:
+    """Build rows of a machine in which something might be too large at `place`, and refuse it if something is."""
+    try:
+        builder.build_ahead(ROWS_AHEAD, STEPS_AHEAD)
+    except GrammarError as error:
+        raise error if error.pointer is not None else error.at(place.pointer) from None
 
 
 def _parse(schema: str | bytes | bool | Mapping[str, Any]) -> Any:
@@ -111,6 +136,18 @@ def _integer(text: str) -> int:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _require_documents(documents: object) -> None:
+    """Refuse supplied documents that are not schemas by URI."""
+    if documents is None:
+        return
+    if not isinstance(documents, Mapping) or not all(isinstance(uri, str) for uri in documents):
+        raise InvalidOption(f"documents must map URIs to schemas, not be {type(documents).__name__}")
+    for uri, document in documents.items():
+        if not isinstance(document, (dict, bool)):
+            raise InvalidOption(f"documents[{uri!r}] must be a schema (an object or a boolean)")
+        check_json(document)
 
 
 def _require(condition: bool, option: str, given: object, expected: str) -> None:

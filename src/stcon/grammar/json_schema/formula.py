@@ -125,7 +125,7 @@ class Formulas:
 
     def replace(self, formula: Formula, values: Mapping[Formula, Formula]) -> Formula:
         """Substitute atom nodes by formulas and simplify. Cost: the nodes above a changed atom."""
-        if not values or formula.atoms.isdisjoint(values):
+        if not values or _has_none(formula.atoms, values):
             return formula
         return self._replace(formula, values, {})
 
@@ -154,7 +154,7 @@ class Formulas:
     def _replace(self, node: Formula, values: Mapping[Formula, Formula], memo: dict[Formula, Formula]) -> Formula:
         if node.kind == "atom":
             return values.get(node, node)
-        if node.atoms.isdisjoint(values):
+        if _has_none(node.atoms, values):
             return node
         done = memo.get(node)
         if done is None:
@@ -202,6 +202,11 @@ class Formulas:
         if node is None:
             node = self._nodes[key] = Formula(kind, parts, payload, len(self._nodes))
         return node
+
+
+def _has_none(atoms: frozenset[Formula], values: Mapping[Formula, Formula]) -> bool:
+    """Whether no atom is among `values`. Cost: the smaller of the two (`isdisjoint` reads all of a mapping)."""
+    return not any(atom in values for atom in atoms) if len(atoms) < len(values) else atoms.isdisjoint(values)
 
 
 def _index(formula: Formula) -> int:

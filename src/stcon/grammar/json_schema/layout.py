@@ -12,15 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from stcon.automata import ByteDfa, compile_pattern, encode_utf8
+from stcon.automata.operations import difference, intersection, is_empty
 from stcon.errors import InvalidOption
 
 Whitespace = Literal["compact", "json", "pretty", "flexible"]
 
 MAX_WHITESPACE = 64
 MAX_INDENT = 16
+MAX_RUN = 1_000
 SPACES = b" \n\r\t"
 
 
@@ -32,7 +32,7 @@ class Layout:
         separator: the bytes after a colon, and after a comma where `indent` is None.
         indent: spaces a level for a line a member, or None for one line.
         longest_run: in every gap, up to this many whitespace characters (0: none but the prescribed ones).
-        gap: in every gap, a text of this automaton over whitespace; None without a pattern.
+        gap: in every gap, a text of this automaton over whitespace, a bounded run; None without a pattern.
     """
 
     separator: bytes = b""
@@ -49,12 +49,13 @@ class Layout:
         Raises:
             InvalidOption: an option out of its range, or a pattern that matches more than whitespace.
         """
+        _require(_is_integer(indent, 0, MAX_INDENT), "indent", indent, f"an integer from 0 to {MAX_INDENT}")
+        _require(
+            _is_integer(longest_run, 1, MAX_RUN), "max_whitespace", longest_run, f"an integer from 1 to {MAX_RUN:,}"
+        )
         if pattern is not None:
-            return cls(gap=_gap(pattern))
-        if not 0 <= indent <= MAX_INDENT:
-            raise InvalidOption(f"indent must be between 0 and {MAX_INDENT}, not {indent}")
-        if not 1 <= longest_run <= 1_000:
-            raise InvalidOption(f"max_whitespace must be between 1 and 1,000, not {longest_run}")
+            _require(isinstance(pattern, str), "whitespace_pattern", pattern, "a regular expression")
+            return cls(gap=_gap(pattern, longest_run))
         match whitespace:
             case "compact":
                 return cls()
@@ -92,13 +93,24 @@ class Layout:
         return b"\n" + b" " * (self.indent * depth)
 
 
-def _gap(pattern: str) -> ByteDfa:
+def _gap(pattern: str, longest_run: int) -> ByteDfa:
+    """The gaps that match `pattern`, of JSON's whitespace and at most `longest_run` characters.
+
+    Other whitespace that ``\\s`` matches is none in JSON; anything else in a gap is a mistake of the caller's.
+    """
     characters = compile_pattern(pattern)
-    if not (characters.labels >= 0).any():
-        raise InvalidOption(f"the whitespace pattern {pattern!r} matches nothing")
-    dfa = encode_utf8(characters)
-    live = np.flatnonzero((dfa.delta >= 0).any(axis=0))
-    used = set(np.flatnonzero(np.isin(dfa.byte_class, live)).tolist())
-    if not used <= set(SPACES):
-        raise InvalidOption(f"the whitespace pattern {pattern!r} matches more than JSON's whitespace")
-    return dfa
+    if not is_empty(difference(characters, compile_pattern(r"\s*"))):
+        raise InvalidOption(f"whitespace_pattern {pattern!r} matches more than whitespace")
+    bounded = intersection(characters, compile_pattern(rf"[ \n\r\t]{{0,{longest_run}}}"))
+    if is_empty(bounded):
+        raise InvalidOption(f"whitespace_pattern {pattern!r} matches no gap of at most {longest_run} JSON whitespaces")
+    return encode_utf8(bounded)
+
+
+def _is_integer(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _require(condition: bool, option: str, given: object, expected: str) -> None:
+    if not condition:
+        raise InvalidOption(f"{option} must be {expected}, not {given!r}")

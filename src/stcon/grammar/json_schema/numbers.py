@@ -11,19 +11,24 @@ Source: RFC 8259 section 6; JSON Schema validation 6.2.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from stcon.automata import ByteDfa, CharDfa, compile_pattern, encode_utf8, literals, product
+from stcon.automata import ByteDfa, CharDfa, compile_pattern, encode_utf8, literals
 from stcon.automata import decimal as decimals
-from stcon.errors import TooLarge
 from stcon.grammar.json_schema.formula import Formula, Formulas
 from stcon.grammar.json_schema.instances import number_truth
-from stcon.grammar.json_schema.strings import MAX_FACTORS, MAX_PRODUCT_STATES, _atoms, _evaluate, _shape
+from stcon.grammar.json_schema.products import labelled_product
+from stcon.grammar.json_schema.schema import number
+from stcon.grammar.json_schema.strings import _evaluate, _shape, sorted_atoms
+
+MAX_SPELLINGS = 32
+MAX_SMALL_DIGITS = 100
 
 _INTEGER = r"-?(0|[1-9][0-9]*)"
 _PLAIN = _INTEGER + r"(\.(0|[0-9]*[1-9]))?"
@@ -42,11 +47,19 @@ def number_language(
     Raises:
         TooLarge: the product of the atoms passes its budget.
     """
+    possible = [label for label, formula in enumerate(vector) if formula is not formulas.false]
+    if len(vector) > 1 and len(possible) == 1:
+        return _labelled(number_language(formulas, (vector[possible[0]],), authored), possible[0])
     listed = {atom for formula in vector for atom in formula.atoms if atom.atom[0] == "numbers"}
     none = dict.fromkeys(listed, formulas.false)
     if listed and all(formulas.replace(formula, none) is formulas.false for formula in vector):
         return _listed(formulas, vector, {value for atom in listed for value in atom.atom[1]}, authored)
     return _language(tuple(_shape(tightest(formulas, formula)) for formula in vector))
+
+
+def _labelled(dfa: ByteDfa | None, label: int) -> ByteDfa | None:
+    """`dfa`, whose texts all have label 0, with another label."""
+    return None if dfa is None else replace(dfa, labels=np.where(dfa.labels >= 0, label, -1).astype(np.int32))
 
 
 def tightest(formulas: Formulas, formula: Formula) -> Formula:
@@ -104,9 +117,16 @@ def _plain(value: Decimal) -> str:
 
 def satisfiable(formulas: Formulas, formula: Formula) -> bool:
     """Whether some number satisfies `formula`."""
-    if formula.kind == "atom" and (formula.atom[0] != "numbers" or formula.atom[1]):
+    if formula.kind == "atom" and _is_small(formula.atom):
         return True
     return formula.kind == "true" or number_language(formulas, (formula,), {}) is not None
+
+
+def _is_small(atom: tuple[Any, ...]) -> bool:
+    """Whether a number atom has values and an automaton that fits, at a glance."""
+    if atom[0] in ("min", "max"):
+        return bool(len(atom[1].as_tuple().digits) + abs(atom[1].adjusted()) <= MAX_SMALL_DIGITS)
+    return atom[0] == "integer" or (atom[0] == "numbers" and bool(atom[1]))
 
 
 def count(formulas: Formulas, formula: Formula, cap: int) -> int:
@@ -126,6 +146,31 @@ def count(formulas: Formulas, formula: Formula, cap: int) -> int:
     return cap
 
 
+def values(formulas: Formulas, formula: Formula, most: int) -> list[Decimal] | None:
+    """The numbers that satisfy `formula`, each once; None if more than `most`, or written in very many ways."""
+    dfa = None if formula.kind == "true" else number_language(formulas, (formula,), {})
+    if dfa is None:
+        return None if formula.kind == "true" else []
+    texts = _texts(dfa, MAX_SPELLINGS * most)
+    if texts is None:
+        return None
+    found = {number(Decimal(text)) for text in texts}
+    return [Decimal(_plain(value)) for value in sorted(found)] if len(found) <= most else None
+
+
+def _texts(dfa: ByteDfa, most: int) -> list[str] | None:
+    """Every text of a trim automaton, if they are at most `most`."""
+    bytes_of = [np.flatnonzero(dfa.byte_class == k).tolist() for k in range(dfa.delta.shape[1])]
+    level, texts = [(dfa.start, b"")], []
+    while level:
+        texts += [text.decode() for state, text in level if dfa.labels[state] >= 0]
+        edges = ((int(target), k, text) for state, text in level for k, target in enumerate(dfa.delta[state]))
+        level = [(target, text + bytes((byte,))) for target, k, text in edges if target >= 0 for byte in bytes_of[k]]
+        if len(texts) + len(level) > most:
+            return None
+    return texts
+
+
 def _accepts(dfa: ByteDfa, text: bytes) -> bool:
     state = dfa.start
     for byte in text:
@@ -135,12 +180,7 @@ def _accepts(dfa: ByteDfa, text: bytes) -> bool:
 
 @lru_cache(maxsize=4096)
 def _language(shape: tuple[Any, ...]) -> ByteDfa | None:
-    atoms: dict[Hashable, None] = {}
-    for part in shape:
-        _atoms(part, atoms)
-    order: list[Any] = list(atoms)
-    if len(order) > MAX_FACTORS:
-        raise TooLarge("conditions that one number has to tell apart", given=len(order), limit=MAX_FACTORS)
+    order = sorted_atoms(shape)
     exponent = all(atom[0] in ("min", "max", "numbers") for atom in order)
     spelling = compile_pattern(_INTEGER if _one_integer(shape) else _SCIENTIFIC if exponent else _PLAIN)
 
@@ -154,7 +194,7 @@ def _language(shape: tuple[Any, ...]) -> ByteDfa | None:
         characters = spelling
     else:
         factors = [spelling, *(atom_dfa(atom, exponent) for atom in order)]
-        characters = product(factors, label, max_states=MAX_PRODUCT_STATES)
+        characters = labelled_product(factors, label)
     if not (characters.labels >= 0).any():
         return None
     return encode_utf8(characters)

@@ -11,21 +11,17 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stcon.errors import TooLarge
+from stcon.grammar.json_schema.decisions import Vector
 from stcon.grammar.json_schema.evaluated import closed_reading, declared_names
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.residual import Names, Parts
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, branches
-from stcon.grammar.json_schema.satisfy import NameClass, Vector
+from stcon.grammar.json_schema.satisfy import NameClass
 from stcon.grammar.json_schema.strings import Block, Strings, Words, spell
 from stcon.grammar.machine import BEGIN, DEAD, END, SCARCE, SCOPE
 
 if TYPE_CHECKING:
     from stcon.grammar.json_schema.builder import MachineBuilder
-
-
-FEW = 8
-MAX_WIDTH = 40
 
 
 class ObjectBuilder:
@@ -123,8 +119,12 @@ class ObjectBuilder:
             return self._counted(vector[0], parts, names)
         targets = {}
         current = vector
+        waiting = []
         for index, name in enumerate(names.remaining):
             following = names.after(index)
+            if names.any_order and not self._is_listable(vector, name):
+                waiting.append((name, following))  # once other names are read, less may depend on its value
+                continue
             target = self._declared_target(current, name, following)
             if target is not None:
                 targets[name] = target
@@ -132,15 +132,23 @@ class ObjectBuilder:
                 current = self._possible(tuple(self.residuals.skip(f, name) for f in current), following)
                 if self._dead(current):
                     break
+        if not targets:
+            found = ((name, self._declared_target(vector, name, following)) for name, following in waiting)
+            targets = {name: target for name, target in found if target is not None}
         return targets, current
+
+    def _is_listable(self, vector: Vector, name: str) -> bool:
+        """Whether the outcomes of the value of `name` are few enough to list."""
+        parts = self.sat.independent(vector[0]) if len(vector) == 1 else None
+        if parts is not None and not parts.counts:
+            return True
+        return self.sat.decisions.is_listable(tuple(self.residuals.take(formula, name) for formula in vector))
 
     def _declared_target(self, vector: Vector, name: str, following: Names) -> int | None:
         """The state after the declared name `name`; None if no value of it leaves anything possible."""
         parts = self.sat.independent(vector[0]) if len(vector) == 1 else None
         if parts is None or parts.counts:  # counts remain only where a required name cannot come
             taken = tuple(self.residuals.take(formula, name) for formula in vector)
-            if following.any_order and not self._is_listable(taken):
-                return None  # too much depends on this value now; once other names are read, less does
             return self._value_of(taken, following)
         if not self.sat.value(parts.demand(name)):
             return None
@@ -186,27 +194,15 @@ class ObjectBuilder:
         passed = formula if names.any_order else self.residuals.skip_all(formula, names.remaining[:index])
         return self._colon((self.residuals.take(passed, names.remaining[index]),), names.after(index))
 
-    def _is_listable(self, vector: Vector) -> bool:
-        """Whether the outcomes of the next value are few enough to list."""
-        width = self.sat.width(vector)
-        try:
-            return width <= MAX_WIDTH and (width <= FEW or self.sat.decide(vector) is not None)
-        except TooLarge:
-            return False
-
     def _live(self, vector: Vector, names: Names) -> bool:
         """Whether some outcome of the next value leaves something possible."""
         return any(
             not self._dead(self._possible(decision.rest, names))
-            for decision in itertools.chain(self.sat.hints(vector), self.sat.cases(vector))
+            for decision in itertools.chain(self.sat.decisions.hints(vector), self.sat.decisions.cases(vector))
         )
 
     def _colon(self, vector: Vector, names: Names) -> Edges:
-        by_rest: dict[Vector, list[Formula]] = {}
-        for decision in self.sat.decide(vector):
-            rest = self._possible(decision.rest, names)
-            if not self._dead(rest):
-                by_rest.setdefault(rest, []).append(decision.condition)
+        by_rest = self.sat.decisions.distinct(vector, lambda rest: self._possible(rest, names))
         conditions = tuple(self.formulas.or_(parts) for parts in by_rest.values())
         symbol = self.machine.return_symbol([self._after_value(rest, names) for rest in by_rest])
         depth = self.layout.deeper(names.depth)
@@ -228,8 +224,8 @@ class ObjectBuilder:
         if self.builder.options.escapes == "any":
             return self._any_spelling(targets, classes)
         vector, language = self._others(tuple(group.names for group, _ in classes), names.declared)
-        if not classes or isinstance(language, Words):
-            undeclared = {text: classes[label][1] for text, label in language.texts} if classes else {}
+        if isinstance(language, Words):
+            undeclared = {text: classes[label][1] for text, label in language.texts}
             return self._listed(targets, undeclared, names)
         # labels: first the classes, as the automaton has them, then the declared names, taken or not
         others = self.builder.string(vector, counter=False)
@@ -285,10 +281,10 @@ class ObjectBuilder:
         """
         if not any(b"\\u" in (spell(name) or b"") for name in declared):  # \u001f has two spellings
             relaxed = tuple(self.sat.undeclared_part(names, declared) for names in vector)
-            language = self.sat.strings.language(relaxed, counter=False)
+            language = self.sat.strings_of(relaxed, counter=False)
             if isinstance(language, Block) and _endless(language):
                 return relaxed, language
-        return vector, self.sat.strings.language(vector, counter=False)
+        return vector, self.sat.strings_of(vector, counter=False)
 
     def _any_spelling(self, targets: dict[str, int], classes: list[tuple[NameClass, int]]) -> int:
         """All names by one automaton: any character may be escaped. Marked `SCARCE`: which spellings of a name are left

@@ -10,6 +10,7 @@ Source: JSON Schema 2020-12 core, sections 8 and 9; the older drafts' core docum
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,11 +18,15 @@ from functools import cache
 from typing import Any
 
 from stcon.errors import InvalidSchema, TooLarge
+from stcon.grammar.json_schema.identifiers import check_identifiers, check_pointer
 
 MAX_DEPTH = 400
 MAX_EXPONENT = 1_000
 
 Value = Any
+
+# a step of a pointer that Python would read as a number and RFC 6901 does not
+_ODD_INDEX = re.compile(r"/(?!(?:0|[1-9][0-9]*)(?:/|$))[^/]*\d[^/]*(?:/|$)")
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,8 @@ class Schemas:
         if not isinstance(resolved.contents, (dict, bool)):
             raise InvalidSchema(f"{keyword} {reference!r} does not name a schema", pointer=place, keyword=keyword)
         base, _, fragment = reference.partition("#")
+        if _ODD_INDEX.search(fragment):
+            check_pointer(node.resolver.lookup(base + "#").contents, fragment, reference, place, keyword)
         pointer = (base + "#" if base else "") + fragment
         dialect = dialect_of(resolved.contents, node.dialect)
         return self._intern(resolved.contents, resolved.resolver, pointer, dialect)
@@ -297,13 +304,16 @@ def _resolver(root: Value, dialect: Dialect, documents: Mapping[str, Value]) -> 
     specification = _specification(dialect.name)
     registry: Any = _metaschemas()
     for uri, document in documents.items():
-        resource = _specification(dialect_of(document, dialect).name).create_resource(document)
+        own = dialect_of(document, dialect)
+        resource = _specification(own.name).create_resource(document)
+        check_identifiers(resource, uri, own.id_keyword)
         registry = registry.with_resource(uri, resource)
     resource = specification.create_resource(root)
     base = root.get(dialect.id_keyword, "") if isinstance(root, dict) else ""
     if not isinstance(base, str):
         pointer = f"/{dialect.id_keyword}"
         raise InvalidSchema(f"{dialect.id_keyword} must be a string", pointer=pointer, keyword=dialect.id_keyword)
+    check_identifiers(resource, "", dialect.id_keyword)
     registry = registry.with_resource(base.rstrip("#"), resource)
     assert isinstance(registry, referencing.Registry)
     return registry.resolver(base.rstrip("#"))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -33,16 +33,16 @@ from stcon.automata import (
     literals,
     product,
 )
+from stcon.automata.operations import intervals, live_states
 from stcon.errors import TooLarge
 from stcon.grammar.json_schema.formula import Formula, Formulas
+from stcon.grammar.json_schema.products import MAX_PRODUCT_STATES, labelled_product
 from stcon.grammar.machine import COUNT, RESET, UNBOUNDED
 
 Escapes = Literal["minimal", "any"]
 
-MAX_PRODUCT_STATES = 50_000
 MAX_LENGTH = 2**30
 MAX_COUNTED_LENGTH = 256
-MAX_FACTORS = 24
 MAX_NAME_LENGTH = 2_000
 FAR = UNBOUNDED // 2
 
@@ -106,27 +106,55 @@ class StringLanguages:
         key = (vector, counter)
         done = self._done.get(key)
         if done is None:
-            words = self._words(vector)
-            done = self._done[key] = self._block(vector, counter) if words is None else words
+            possible = [label for label, formula in enumerate(vector) if formula is not self._formulas.false]
+            if len(vector) > 1 and len(possible) == 1:
+                done = _labelled(self.language((vector[possible[0]],), counter=counter), possible[0])
+            else:
+                words = self._words(vector)
+                done = self._block(vector, counter) if words is None else words
+            self._done[key] = done
         return done
 
     def satisfiable(self, formula: Formula) -> bool:
         """Whether some string satisfies `formula`."""
         if formula.kind == "atom" and formula.atom[0] in ("minlen", "maxlen"):
-            return True
+            return bool(formula.atom[0] == "maxlen" or formula.atom[1] <= MAX_LENGTH)
         return formula is self._formulas.true or bool(self.language((formula,)).labels)
+
+    def spells_name(self, formula: Formula) -> bool:
+        """Whether some name satisfies `formula`."""
+        return formula is self._formulas.true or bool(self.language((formula,), counter=False).labels)
 
     def count(self, formula: Formula, cap: int) -> int:
         """How many strings satisfy `formula`, at most `cap`; of long ones there are taken to be enough."""
-        if formula is self._formulas.true:
+        lengths = (atom.atom[1] for atom in formula.atoms if atom.atom[0] in ("minlen", "maxlen"))
+        if formula is self._formulas.true or any(count > MAX_COUNTED_LENGTH for count in lengths):
             return cap
         language = self.language((formula,), counter=False)
         if isinstance(language, Words):
             return min(cap, len(language.texts))
-        lengths = (atom.atom[1] for atom in formula.atoms if atom.atom[0] in ("minlen", "maxlen"))
-        if language.infinite[language.dfa.start] or any(count > MAX_COUNTED_LENGTH for count in lengths):
+        if language.infinite[language.dfa.start]:
             return cap
         return count_words(_characters((_shape(formula),)), cap)
+
+    def words(self, formula: Formula, most: int) -> list[str] | None:
+        """The strings that satisfy `formula`; None if they are more than `most`."""
+        if self.count(formula, most + 1) > most:
+            return None
+        characters = _characters((_shape(formula),))
+        live = live_states(characters.delta.tolist(), characters.labels.tolist())
+        edges = intervals(characters)
+        level, found = [(characters.start, "")], []
+        while level:
+            found += [word for state, word in level if characters.labels[state] >= 0]
+            level = [
+                (target, word + chr(code_point))
+                for state, word in level
+                for low, high, k in edges
+                if (target := int(characters.delta[state, k])) in live
+                for code_point in range(low, high)
+            ]
+        return [word for word in found if spell(word) is not None]
 
     def _words(self, vector: tuple[Formula, ...]) -> Words | None:
         """The language as a list, if outside the strings that the formulas name nothing is accepted."""
@@ -154,29 +182,28 @@ class StringLanguages:
     def _block(self, vector: tuple[Formula, ...], counter: bool) -> Strings:
         if not counter:
             _check_lengths(vector, MAX_NAME_LENGTH)
+        low, high, rest = 0, None, vector
         if counter and len(vector) == 1:
-            low, high, rest = _interval(vector[0])
-            high = None if high is None else min(high, MAX_LENGTH)  # no longer string is ever written
+            low, high, parts = _interval(vector[0])
+            rest = (self._formulas.and_(parts),)
             if low > MAX_LENGTH:
                 return EMPTY
-            shape: tuple[Any, ...] = (_shape(rest[0]),) if len(rest) == 1 else (("and", frozenset(map(_shape, rest))),)
-            return _bounded_block(shape, low, high, self._escapes) or EMPTY
+            high = None if high is None else min(high, MAX_LENGTH)  # no longer string is ever written
+        short, longest = self._short(rest)
+        if longest is not None:
+            block = self._short_block(short, low, longest if high is None else min(high, longest), counter)
+            if block is not None:
+                return block
+        _check_lengths(rest, MAX_PRODUCT_STATES)
+        return _bounded_block(tuple(map(_shape, rest)), low, high, self._escapes) or EMPTY
+
+    def _short_block(self, short: tuple[Formula, ...], low: int, high: int, counter: bool) -> Block | None:
         if counter:
-            short, longest = self._short(vector)
-            if longest is not None:
-                block = _bounded_block(tuple(map(_shape, short)), 0, longest, self._escapes)
-                if block is not None:
-                    return block
-        else:
-            short, longest = self._short(vector)
-            if longest is not None:  # names are not counted: no longer than a state a character allows
-                limit = ("maxlen", min(longest, MAX_COUNTED_LENGTH))
-                shapes = tuple(("and", frozenset({_shape(formula), limit})) for formula in short)
-                block = _bounded_block(shapes, 0, None, self._escapes)
-                if block is not None:
-                    return block
-        _check_lengths(vector, MAX_PRODUCT_STATES)
-        return _bounded_block(tuple(map(_shape, vector)), 0, None, self._escapes) or EMPTY
+            return _bounded_block(tuple(map(_shape, short)), low, high, self._escapes)
+        # names are not counted: no longer than a state a character allows
+        limit = ("maxlen", min(high, MAX_COUNTED_LENGTH))
+        shapes = tuple(("and", frozenset({_shape(formula), limit})) for formula in short)
+        return _bounded_block(shapes, 0, None, self._escapes)
 
     def _short(self, vector: tuple[Formula, ...]) -> tuple[tuple[Formula, ...], int | None]:
         """`vector` over strings so short that its large length bounds are decided, and how long these strings may be.
@@ -250,13 +277,22 @@ def _evaluate(shape: Any, truth: dict[Hashable, bool]) -> bool:
     return sum(_evaluate(part, truth) for part in parts) == 1
 
 
-def _atoms(shape: Any, into: dict[Hashable, None]) -> None:
-    kind, inner = shape[0], shape[1]
-    if kind in ("not", "and", "or", "one", "true", "false"):
-        for part in inner:
-            _atoms(part, into)
-    else:
-        into[shape] = None
+def sorted_atoms(shape: tuple[Any, ...]) -> list[Any]:
+    """The atoms of a vector of shapes, in an order that depends on their text only."""
+    found: set[Hashable] = set()
+    pending = list(shape)
+    while pending:
+        part = pending.pop()
+        if part[0] in ("not", "and", "or", "one", "true", "false"):
+            pending.extend(part[1])
+        else:
+            found.add(part)
+    return sorted(found, key=_text) if len(found) > 1 else list(found)
+
+
+def _text(atom: Any) -> str:
+    """The atom in writing, sets in order."""
+    return repr(tuple(sorted(part, key=repr) if isinstance(part, frozenset) else part for part in atom))
 
 
 def _interval(formula: Formula) -> tuple[int, int | None, tuple[Formula, ...]]:
@@ -281,6 +317,14 @@ def _interval(formula: Formula) -> tuple[int, int | None, tuple[Formula, ...]]:
     return low, high, tuple(rest)
 
 
+def _labelled(language: Strings, label: int) -> Strings:
+    """`language`, whose strings all have label 0, with another label."""
+    if isinstance(language, Words):
+        return Words(tuple((text, label) for text, _ in language.texts))
+    dfa = replace(language.dfa, labels=np.where(language.dfa.labels >= 0, label, -1).astype(np.int32))
+    return replace(language, dfa=dfa)
+
+
 def _check_lengths(vector: tuple[Formula, ...], limit: int) -> None:
     """Refuse a least length that would be a state a character past `limit`."""
     for formula in vector:
@@ -292,26 +336,39 @@ def _check_lengths(vector: tuple[Formula, ...], limit: int) -> None:
 @lru_cache(maxsize=4096)
 def _characters(shape: tuple[Any, ...]) -> CharDfa:
     """The product of the atoms of a vector of shapes, labelled by the shape that holds."""
-    atoms: dict[Hashable, None] = {}
-    for part in shape:
-        _atoms(part, atoms)
-    order = list(atoms)
+    order = sorted_atoms(shape)
+    listed = [atom for atom in order if atom[0] == "strings"]
+    others = [atom for atom in order if atom[0] != "strings"]
+    words, members = _listing(listed)
 
     def label(labels: tuple[int, ...]) -> int:
-        if min(labels[len(order) :], default=0) < 0:
+        if min(labels[len(others) + 1 :], default=0) < 0:
             return -1
-        truth = {atom: accepted >= 0 for atom, accepted in zip(order, labels, strict=False)}
+        inside = members[labels[len(others)]] if labels[len(others)] >= 0 else frozenset()
+        truth = {atom: accepted >= 0 for atom, accepted in zip(others, labels, strict=False)}
+        truth.update((atom, atom in inside) for atom in listed)
         return next((i for i, part in enumerate(shape) if _evaluate(part, truth)), -1)
 
-    if len(order) > MAX_FACTORS:
-        raise TooLarge("conditions that one string has to tell apart", given=len(order), limit=MAX_FACTORS)
     if not order:
-        return everything() if label(()) == 0 else product([everything()], lambda _: label(()))
-    if len(order) == 1 and len(shape) == 1 and label((0,)) == 0 and label((-1,)) == -1:
+        return everything() if label((-1,)) == 0 else product([everything()], lambda _: label((-1,)))
+    if len(order) == 1 and len(shape) == 1 and shape[0] == order[0]:
         return atom_dfa(order[0])
     # a format whose language is narrower than its source's may be negated only where the two agree
-    factors = [atom_dfa(atom) for atom in order] + [u for atom in order if (u := _universe(atom)) is not None]
-    return product(factors, label, max_states=MAX_PRODUCT_STATES)
+    universes = [u for atom in others if (u := _universe(atom)) is not None]
+    return labelled_product([*map(atom_dfa, others), words, *universes], label)
+
+
+def _listing(listed: list[Any]) -> tuple[CharDfa, list[frozenset[Any]]]:
+    """All enumerations as one automaton: a label is the number of a set of enumerations in which a string occurs."""
+    if not listed:
+        return everything(), [frozenset()]
+    found: dict[str, set[Any]] = {}
+    for atom in listed:
+        for word in atom[1]:
+            found.setdefault(word, set()).add(atom)
+    numbers: dict[frozenset[Any], int] = {}
+    labels = {word: numbers.setdefault(frozenset(atoms), len(numbers)) for word, atoms in found.items()}
+    return literals(labels), list(numbers)
 
 
 def _universe(atom: Any) -> CharDfa | None:
@@ -326,6 +383,8 @@ def _bounded_block(shape: tuple[Any, ...], low: int, high: int | None, escapes: 
     characters = _characters(shape)
     plain = bool((characters.labels >= 0).all())
     if low > 0 and not plain:
+        if low > MAX_PRODUCT_STATES:
+            raise TooLarge("length of a string", given=low, limit=MAX_PRODUCT_STATES)
         characters = product([characters, length_between(low, None)], _both, max_states=MAX_PRODUCT_STATES)
         low = 0
     if (high is not None and high < low) or not (characters.labels >= 0).any():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stcon.grammar.json_schema.satisfy import Satisfiability
 
 MAX_UNIQUE_VALUES = 64
+MAX_OPTIONS = 40
 
 
 def with_distinct_items(sat: Satisfiability, formula: Formula) -> Formula:
@@ -24,49 +25,82 @@ def with_distinct_items(sat: Satisfiability, formula: Formula) -> Formula:
 
     Returns:
         Without the atom where there is at most one item; with "every listed value at most once" in its place where
-        items have few values; else with it true, and once more as a conjunct, which marks the array's states.
+        items have few values; else with it true, and once more as a conjunct, which marks the array's states. False
+        where more items are asked for than have values.
     """
-    f = sat.formulas
-    unique = [atom for atom in formula.atoms if atom.atom[0] == "unique"]
-    parts = formula.parts if formula.kind == "and" else (formula,)
-    if not unique or (len(unique) == 1 and unique[0] in parts and _marked(formula, unique[0])):
-        counts_or_marks = formula
-    else:
-        counts_or_marks = f.and_([f.replace(formula, dict.fromkeys(unique, f.true)), unique[0]])
-    if not unique or counts_or_marks is f.false:
-        return counts_or_marks
-    mark = unique[0]
-    parts = counts_or_marks.parts if counts_or_marks.kind == "and" else (counts_or_marks,)
-    if any(part.kind == "atom" and part.atom[0] == "maxitems" and part.atom[1] <= 1 for part in parts):
-        return f.replace(counts_or_marks, {mark: f.true})
-    options = _options(parts)
-    if options:
-        rest = [part for part in parts if part.parts != options]
-        done = [with_distinct_items(sat, f.and_([*rest, option])) for option in options]
+    return _Distinct(sat).of(formula)
+
+
+class _Distinct:
+    """One call of `with_distinct_items`: alternatives are looked at one by one, `MAX_OPTIONS` at most."""
+
+    def __init__(self, sat: Satisfiability) -> None:
+        self.sat = sat
+        self.formulas = sat.formulas
+        self.left = MAX_OPTIONS
+
+    def of(self, formula: Formula) -> Formula:
+        f = self.formulas
+        unique = [atom for atom in formula.atoms if atom.atom[0] == "unique"]
+        parts = _conjuncts(formula)
+        if not unique:
+            return formula
+        mark = unique[0]
+        if len(unique) > 1 or mark not in parts or not _marked(formula, mark):
+            formula = f.and_([f.replace(formula, dict.fromkeys(unique, f.true)), mark])
+            parts = _conjuncts(formula)
+        if formula is f.false:
+            return formula
+        if any(part.kind == "atom" and part.atom[0] == "maxitems" and part.atom[1] <= 1 for part in parts):
+            return f.replace(formula, {mark: f.true})
+        choice = next((part for part in parts if part.kind in ("or", "one")), None)
+        if choice is not None and len(choice.parts) <= self.left:
+            self.left -= len(choice.parts)
+            return self._one_by_one(mark, [part for part in parts if part is not choice], self._options(choice))
+        return self._counted(formula, parts, mark)
+
+    def _options(self, choice: Formula) -> list[Formula]:
+        if choice.kind == "or":
+            return list(choice.parts)
+        f = self.formulas
+        return [f.and_(part if part is one else f.not_(part) for part in choice.parts) for one in choice.parts]
+
+    def _one_by_one(self, mark: Formula, rest: list[Formula], options: list[Formula]) -> Formula:
+        """Alternatives that cannot be are dropped; the mark stays where one of the others needs it."""
+        f = self.formulas
+        done = [self.of(f.and_([*rest, option])) for option in options]
         if not any(mark in option.atoms for option in done):
             return f.or_(done)
-    values = _item_values(sat, parts)
-    if values is None:
-        return f.false if _too_few_values(sat, parts) else counts_or_marks
-    origin = sat.expander.schemas.root
-    each = (f.atom(("schema", sat.expander.schemas.values((value,), origin))) for value in values)
-    return f.replace(counts_or_marks, {mark: f.and_(f.atom(("contains", child, 0, 1)) for child in each)})
+        return f.and_([f.or_(f.replace(option, {mark: f.true}) for option in done), mark])
+
+    def _counted(self, formula: Formula, parts: tuple[Formula, ...], mark: Formula) -> Formula:
+        f, sat = self.formulas, self.sat
+        values = _item_values(sat, parts)
+        if _too_few_values(sat, parts, values):
+            return f.false
+        if values is None:
+            return formula
+        origin = sat.expander.schemas.root
+        each = (f.atom(("schema", sat.expander.schemas.values((value,), origin))) for value in values)
+        return f.replace(formula, {mark: f.and_(f.atom(("contains", child, 0, 1)) for child in each)})
 
 
-def _options(parts: tuple[Formula, ...]) -> tuple[Formula, ...]:
-    """The disjuncts of a conjunct that lists arrays of bounded length, as an enumeration of arrays is."""
-
-    def is_bounded(option: Formula) -> bool:
-        return option.kind == "and" and any(part.kind == "atom" and part.atom[0] == "maxitems" for part in option.parts)
-
-    return next((part.parts for part in parts if part.kind == "or" and all(map(is_bounded, part.parts))), ())
+def _conjuncts(formula: Formula) -> tuple[Formula, ...]:
+    return formula.parts if formula.kind == "and" else (formula,)
 
 
-def _too_few_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> bool:
-    """Whether all items are of one kind that has fewer values than items are asked for."""
+def _too_few_values(sat: Satisfiability, parts: tuple[Formula, ...], values: list[Any] | None) -> bool:
+    """Whether more items are asked for than have values: of all kinds, or of a kind that ``contains`` speaks of."""
+    every = [part.atom[2] for part in parts if part.kind == "atom" and part.atom[:2] == ("items", 0)]
+    for part in parts:
+        if part.kind == "atom" and part.atom[0] == "contains" and part.atom[2] > 1:
+            _, child, wanted, _ = part.atom
+            if sat.values.number(sat.formulas.and_([*every, child]), wanted) < wanted:
+                return True
     least = max((part.atom[1] for part in parts if part.kind == "atom" and part.atom[0] == "minitems"), default=0)
-    demands = [part.atom[2] for part in parts if part.kind == "atom" and part.atom[:2] == ("items", 0)]
-    return least > 1 and bool(demands) and sat.number_of_values(sat.formulas.and_(demands), least) < least
+    if values is not None and len(values) < least:
+        return True
+    return least > 1 and bool(every) and sat.values.number(sat.formulas.and_(every), least) < least
 
 
 def _marked(formula: Formula, unique: Formula) -> bool:
@@ -84,7 +118,7 @@ def _item_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any] |
     found: dict[Any, Any] = {}
     for position in range(min(last + 1, most)):  # the last one stands for all items after the others
         demands = [child for tag, index, child in atoms if index == position or (tag == "items" and index < position)]
-        values = sat.values(sat.formulas.and_(demands))
+        values = sat.values.listed(sat.formulas.and_(demands))
         if values is None:
             return None
         found.update((canonical(value), value) for value in values)
