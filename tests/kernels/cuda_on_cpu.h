@@ -15,7 +15,7 @@
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 
 using std::exp;

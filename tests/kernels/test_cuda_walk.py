@@ -91,6 +91,28 @@ def test_bitmask_of_text(name: str) -> None:
     assert_masks_equal(walker_for(machine, cases.text_vocabulary(), chunk_words=2), machine, configs)
 
 
+def test_bitmask_of_long_tokens() -> None:
+    """Runs of plain characters longer than any plain token and than a byte counts, before a quote and after it."""
+    long = [
+        b"a" * 254,
+        b"a" * 255 + b'"',
+        b"a" * 300 + b'"]',
+        b'"' + b"a" * 300,
+        b'a"' + b"b" * 20 + b'"',
+        b"\\n" + b"k" * 400,
+    ]
+    long += ["é".encode() * 127 + b'a"', "é".encode() * 130 + b'"', b'xy"]', b"xyz\\", b"ab"]
+    tokens: list[bytes | None] = [*long, b'"', b"a", b"]", None]
+    vocabulary = Vocabulary.from_bytes(tokens, [len(tokens) - 1])
+    short = Vocabulary.from_bytes([t for t in tokens if t is None or len(t) < 4 or b'"' in t[1:]], [9])
+    bounds = [{}, {"high": 256}, {"high": 255}, {"high": 299}, {"low": 300}, {"low": 2, "high": 128}, {"prefix": 2}]
+    for options in bounds:
+        machine = cases.text(**options)
+        configs = list(cases.configurations(machine, depth=1, counters=(0, 1, 44)))
+        for chosen in (vocabulary, short):
+            assert_masks_equal(walker_for(machine, chosen, chunk_words=1), machine, configs)
+
+
 @PLAN
 @given(st.data())
 def test_bitmask_of_random_machines(data: st.DataObject) -> None:

@@ -21,8 +21,11 @@ from stcon.kernels.stepping import Arrays
 Array = NDArray[np.generic]
 Int32 = NDArray[np.int32]
 
-LOOP = 8
+TEXT, BOUNDED, FREE = 8, 16, 32
 MIXED = -2
+# columns of ``struct Action``
+TARGET, BEGIN, END, ENTRY = range(4)
+
 ALIGNMENT = 16
 NARROW = 2**15
 
@@ -37,8 +40,7 @@ FIELDS = (
     "hi",
     "inside_lo",
     "inside_hi",
-    "action_target",
-    "action_start",
+    "actions",
     "symbols",
     "resume_start",
     "resume",
@@ -91,14 +93,17 @@ class TableBuilder:
         machine = self.machine
         tables, n, k = machine.tables(), machine.num_states, machine.num_classes
         flags, lo, hi = tables.flags[:n].copy(), tables.counter_lo[:n], tables.counter_hi[:n]
-        delta, target, start = _simple_edges(machine)
+        delta, actions = _simple_edges(machine)
         memo = self._classified(tuple(tables), n)
         following = np.where(memo[:, plain.NEXT] >= plain.NEXT_DEAD, memo[:, plain.NEXT], MIXED).astype(np.int32)
         inside_lo, inside_hi = memo[:, plain.INSIDE_LOW], memo[:, plain.INSIDE_HIGH]
-        loops = (following == np.arange(n)) & (flags == 0) & (inside_lo <= 0) & (inside_hi == UNBOUNDED)
-        flags |= np.where(loops & (lo == 0) & (hi == UNBOUNDED), LOOP, 0).astype(np.uint8)
-        bounded = bool((lo != 0).any() or (hi != UNBOUNDED).any())
-        is_wide = max(n + len(target), int(tables.label[:n].max(initial=0))) >= NARROW
+        is_text = following == np.arange(n)
+        is_bounded = (lo != 0) | (hi != UNBOUNDED)
+        is_free = is_text & ~is_bounded & (inside_lo <= 0) & (inside_hi == UNBOUNDED)
+        flags |= (is_text * TEXT | is_bounded * BOUNDED | is_free * FREE).astype(np.uint8)
+        bounded = bool((is_bounded | (is_text & ~is_free)).any())
+        actions[:, ENTRY] = flags[actions[:, TARGET]] | tables.label[actions[:, TARGET]] << 8
+        is_wide = max(n + len(actions), int(tables.label[:n].max(initial=0))) >= NARROW
         width = np.int32 if is_wide else np.int16
         arrays: dict[str, Array | None] = {
             "byte_class": tables.byte_class,
@@ -110,9 +115,8 @@ class TableBuilder:
             "hi": hi if bounded else None,
             "inside_lo": inside_lo if bounded else None,
             "inside_hi": inside_hi if bounded else None,
-            "action_target": target,
-            "action_start": start,
-            "symbols": tables.action_symbols[: start[-1]],
+            "actions": actions,
+            "symbols": tables.action_symbols[: tables.action_start[machine.num_actions]],
             "resume_start": tables.resume_start[: machine.num_symbols],
             "resume": tables.resume[: _num_resumes(machine)],
             "need": self.need,
@@ -127,8 +131,8 @@ class TableBuilder:
         return self._memo[:num_states]
 
 
-def _simple_edges(machine: Machine) -> tuple[Int32, Int32, Int32]:
-    """delta[Q, K] with an action wherever more than a jump is needed, and the targets and starts of all actions."""
+def _simple_edges(machine: Machine) -> tuple[Int32, Int32]:
+    """delta[Q, K] with an action wherever more than a jump is needed, and ``struct Action`` of each, less its entry."""
     tables, n, k = machine.tables(), machine.num_states, machine.num_classes
     delta = tables.delta[:n, :k].copy()
     simple = (tables.flags[:n] & (FINAL | RESET | COUNT) == 0) & (tables.counter_lo[:n] == 0)
@@ -140,9 +144,11 @@ def _simple_edges(machine: Machine) -> tuple[Int32, Int32, Int32]:
     number[targets] = machine.num_actions + np.arange(len(targets))
     delta[entered] = ACTION - number[jumps[entered]]
     old = machine.num_actions
-    start = tables.action_start[: old + 1]
-    action_target = np.concatenate([tables.action_target[:old], targets]).astype(np.int32)
-    return delta, action_target, np.concatenate([start, np.full(len(targets), start[-1])]).astype(np.int32)
+    actions = np.zeros((old + len(targets), 4), np.int32)
+    actions[:, TARGET] = np.concatenate([tables.action_target[:old], targets])
+    actions[:old, BEGIN] = tables.action_start[:old]
+    actions[:old, END] = tables.action_start[1 : old + 1]
+    return delta, actions
 
 
 def _num_resumes(machine: Machine) -> int:

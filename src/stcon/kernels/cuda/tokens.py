@@ -33,6 +33,10 @@ _PLAIN_PREFIX = re.compile(
 )
 
 
+_ASCII_RUN = re.compile(rb"[\x20-\x21\x23-\x5b\x5d-\x7f]+")
+MAX_RUN = 255  # a run's length is kept in a byte; of a longer one the beginning
+
+
 class PackedBytes(NamedTuple):
     """Every token's bytes, padded to words.
 
@@ -83,11 +87,13 @@ class TokenTables:
         self.end_ids = np.array(vocabulary.end_ids, np.int32)
         order, data, offsets = vocabulary.order, vocabulary.data, vocabulary.offsets
         spelled = [vocabulary.token_bytes(token) or b"" for token in order.tolist()]
-        prefixes = [_PLAIN_PREFIX.match(token).end() for token in spelled]  # type: ignore[union-attr]
-        self._prefix = np.array(prefixes, np.int64)
+        prefix = np.array([_end(_PLAIN_PREFIX.match(token)) for token in spelled], np.int64)
+        self._is_plain = prefix == vocabulary.packed.lengths
+        self._prefix = np.minimum(prefix, np.array([_cut(token, MAX_RUN) for token in spelled], np.int64))
         starts = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])
-        self._characters = (starts[offsets[:-1] + self._prefix] - starts[offsets[:-1]]).astype(np.int64)
-        self._is_plain = self._prefix == vocabulary.packed.lengths
+        characters = starts[offsets[:-1] + self._prefix] - starts[offsets[:-1]]
+        begin, end = np.array([_longest_run(token) for token in spelled], np.int64).reshape(-1, 2).T
+        self._runs = (self._prefix | characters << 8 | begin << 16 | end << 24).astype(np.uint32)
 
     def lists(self, chunk_words: int) -> TokenLists:
         """The lists for chunks of `chunk_words` words, at most `MAX_CHUNK_WORDS`."""
@@ -122,9 +128,26 @@ class TokenTables:
         place = self.packed.places[ids]
         records[: len(places), 0] = place
         records[: len(places), 1] = ids % (32 * chunk_words) | self.packed.lengths[ids].astype(np.uint32) << 16
-        records[: len(places), 2] = self._prefix[places] | self._characters[places] << 16
+        records[: len(places), 2] = self._runs[places]
         records[: len(places), 3] = self.packed.words[place]
         return records
+
+
+def _end(match: re.Match[bytes] | None) -> int:
+    return match.end() if match else 0
+
+
+def _cut(token: bytes, limit: int) -> int:
+    """Where to cut `token` between characters, at most `limit` bytes on."""
+    while limit < len(token) and token[limit] & 0xC0 == 0x80:
+        limit -= 1
+    return min(limit, len(token))
+
+
+def _longest_run(token: bytes) -> tuple[int, int]:
+    """Begin and end of the longest run of plain characters below 128 that begins within `MAX_RUN` bytes, cut there."""
+    runs = [match.span() for match in _ASCII_RUN.finditer(token[:MAX_RUN])]
+    return max(runs, key=lambda run: run[1] - run[0], default=(0, 0))
 
 
 def _packed_bytes(vocabulary: Vocabulary) -> PackedBytes:

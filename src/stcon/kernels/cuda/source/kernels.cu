@@ -6,7 +6,7 @@
 #include "draw.cuh"
 
 // Write each row's mask: out[row * out_stride + word], bit t % 32 of word t / 32 for token t.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
     walk_bitmask(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, u32* out, i64 out_stride) {
   __shared__ Shared s;
   Tokens t = *tokens;
@@ -15,13 +15,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (!walk_chunk(s, t, grammars, r, row, blockIdx.x, gridDim.x, num_rows)) return;
   int first = blockIdx.x * (int)t.chunk_words, num_words = min((int)t.chunk_words, (int)t.num_words - first);
   for (int other = row; other < num_rows; ++other) {
-    if (!(s.equal[other >> 5] >> (other & 31) & 1)) continue;
+    if (other > row && !(s.equal[other >> 5] >> (other & 31) & 1)) continue;
     for (int i = threadIdx.x; i < num_words; i += THREADS) out[other * out_stride + first + i] = s.words[i];
   }
 }
 
 // Write -inf over the logits of the tokens that the mask leaves out, and of columns past the vocabulary.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
     walk_mask_logits(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, void* logits, i64 logits_stride,
                      i64 columns, i64 dtype) {
   __shared__ Shared s;
@@ -69,7 +69,7 @@ __device__ inline u64 best_of_chunk(const Shared& s, const Tokens& t, int chunk,
 // The best admissible token of each row: out[row] = its id, or -1: none, a logit that is not finite, or a row stalled.
 // With `words` the masks are written as well, and if `out` is null the bests are left in `bests` for `draw_tokens`.
 // `bests` and `tickets` hold 0 before, and again afterwards.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
     walk_best(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, const void* logits, i64 logits_stride,
               i64 dtype, u64* bests, u32* tickets, int* out, u32* words) {
   __shared__ Shared s;

@@ -14,7 +14,10 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 constexpr int DEAD = -1, UNBUILT = -2, ACTION = -3;
-constexpr int FINAL = 1, RESET = 2, COUNT = 4, LOOP = 8;
+constexpr int FINAL = 1, RESET = 2, COUNT = 4;
+constexpr int TEXT = 8;      // every plain character leads back to this state
+constexpr int BOUNDED = 16;  // the counter is tested on entry
+constexpr int FREE = 32;     // TEXT, and neither this state nor those inside characters are bounded
 constexpr int MIXED = -2;
 constexpr int STACK_CAP = 64, CONFIG_WORDS = 3 + STACK_CAP;
 constexpr int FINISHED = -1;  // as a row's state: its text has ended
@@ -22,31 +25,42 @@ constexpr int FINISHED = -1;  // as a row's state: its text has ended
 // status of a step: ALIVE, DIED, or 1 + the state whose row of edges is not built
 constexpr int ALIVE = 0, DIED = -1;
 
+// What an action does, in one load.
+struct __align__(16) Action {
+  int target;
+  int begin, end;  // of the symbols pushed
+  int entry;       // the target's flags, and its label in the upper 24 bits
+};
+
 // One grammar's tables, all fields 8 bytes. `tables.py` writes it. Arrays marked * hold int16 unless `is_wide`.
 struct Grammar {
-  const u8* byte_class;      // [256]
-  const void* delta;         // * [Q, stride]
-  const void* label;         // * [Q]
-  const void* plain;         // * [Q] where every plain character leads; DEAD; MIXED
-  const u8* flags;           // [Q] FINAL, RESET, COUNT; LOOP: every plain character leads back, nothing counted
-  const int* lo;             // [Q] bounds of the counter on entry; null if no state has any
+  const u8* byte_class;     // [256]
+  const void* delta;        // * [Q, stride]
+  const void* label;        // * [Q]
+  const void* plain;        // * [Q] where every plain character leads; DEAD; MIXED
+  const u8* flags;          // [Q]
+  const int* lo;            // [Q] bounds of the counter on entry; null if no state has any
   const int* hi;
-  const int* inside_lo;      // [Q] bounds common to the states inside a plain character from here
+  const int* inside_lo;     // [Q] bounds common to the states inside a plain character from here
   const int* inside_hi;
-  const int* action_target;  // [A]
-  const int* action_start;   // [A + 1]
+  const Action* actions;    // [A]
   const int* symbols;
-  const int* resume_start;   // [R]
+  const int* resume_start;  // [R]
   const int* resume;
-  const int* need;           // [Q] fewest tokens to an accepted text; null: not known for this grammar
+  const int* need;          // [Q] fewest tokens to an accepted text; null: not known for this grammar
   i64 stride;
   i64 is_wide;
 };
 
 // A configuration on the way: `base` symbols are left of the row's stack, which is read-only; `own` were pushed since.
 // base + own never passes the cap, so `pushed` never overflows.
+//
+// A tracked cursor also notes for which other start counters its steps would have been the same: those in
+// [least, most]; then its counter would differ by as much, if `is_relative`.
 struct Cursor {
   int state, counter, base, own;
+  int start, least, most;
+  bool is_relative;
   int pushed[STACK_CAP];
 };
 
@@ -68,23 +82,31 @@ __device__ __forceinline__ int resumed(const Grammar& g, const int* stack, Curso
   return g.resume[g.resume_start[symbol] + label];
 }
 
-// Enter `state`: count, then test the counter. False where the step is undefined.
-__device__ __forceinline__ bool enter(const Grammar& g, Cursor& c, int state) {
-  if (state == DEAD) return false;
+// Enter `state`, which has these flags: count, then test the counter. False where the step is undefined.
+template <bool TRACKED>
+__device__ __forceinline__ bool enter(const Grammar& g, Cursor& c, int state, int flags) {
   c.state = state;
-  int flags = g.flags[state];
-  if (flags & RESET) c.counter = 0;
-  else if (flags & COUNT) c.counter += 1;
-  return g.lo == nullptr || (g.lo[state] <= c.counter && c.counter <= g.hi[state]);
+  if (flags & RESET) {
+    c.counter = 0;
+    if (TRACKED) c.is_relative = false;
+  } else if (flags & COUNT) c.counter += 1;
+  if (!(flags & BOUNDED)) return true;
+  int lo = g.lo[state], hi = g.hi[state];
+  if (TRACKED && c.is_relative) {
+    c.least = max(c.least, lo - (c.counter - c.start));
+    c.most = hi == 0x7fffffff ? c.most : min(c.most, hi - (c.counter - c.start));
+  }
+  return lo <= c.counter && c.counter <= hi;
 }
 
-// Read one byte of class k.
-__device__ inline int read_class(const Grammar& g, const int* stack, Cursor& c, int k) {
-  int edge = edge_at(g, c.state, k);
+// Read one byte of class k, whose edge from here is `edge`.
+template <bool TRACKED>
+__device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cursor& c, int k, int edge) {
   while (edge == DEAD) {  // a lazy return
     int label = label_of(g, c.state);
     if (label < 0 || height(c) == 0) return DIED;
-    if (!enter(g, c, resumed(g, stack, c, label))) return DIED;
+    int state = resumed(g, stack, c, label);
+    if (state == DEAD || !enter<TRACKED>(g, c, state, g.flags[state])) return DIED;
     edge = edge_at(g, c.state, k);
   }
   if (edge == UNBUILT) return 1 + c.state;
@@ -92,14 +114,23 @@ __device__ inline int read_class(const Grammar& g, const int* stack, Cursor& c, 
     c.state = edge;
     return ALIVE;
   }
-  int action = ACTION - edge;
-  int begin = g.action_start[action], end = g.action_start[action + 1];
-  if (height(c) + end - begin > STACK_CAP) return DIED;
-  for (int i = begin; i < end; ++i) c.pushed[c.own++] = g.symbols[i];
-  if (!enter(g, c, g.action_target[action])) return DIED;
-  while ((g.flags[c.state] & FINAL) && height(c) > 0)  // an eager return
-    if (!enter(g, c, resumed(g, stack, c, label_of(g, c.state)))) return DIED;
+  Action action = g.actions[ACTION - edge];
+  if (height(c) + action.end - action.begin > STACK_CAP) return DIED;
+  for (int i = action.begin; i < action.end; ++i) c.pushed[c.own++] = g.symbols[i];
+  int flags = action.entry & 255, label = action.entry >> 8;
+  if (!enter<TRACKED>(g, c, action.target, flags)) return DIED;
+  while ((flags & FINAL) && height(c) > 0) {  // an eager return
+    int state = resumed(g, stack, c, label);
+    if (state == DEAD) return DIED;
+    flags = g.flags[state];
+    if (!enter<TRACKED>(g, c, state, flags)) return DIED;
+    if (flags & FINAL) label = label_of(g, state);
+  }
   return ALIVE;
+}
+
+__device__ inline int read_class(const Grammar& g, const int* stack, Cursor& c, int k) {
+  return read_edge<false>(g, stack, c, k, edge_at(g, c.state, k));
 }
 
 // `Machine.accepts`. The cursor is used up.
@@ -111,6 +142,18 @@ __device__ inline bool accepts(const Grammar& g, const int* stack, Cursor& c) {
     c.state = resumed(g, stack, c, label);
     if (c.state == DEAD) return false;
   }
+}
+
+// How many of `n` plain characters can be read from a state that is TEXT, whichever they are; MIXED if that depends.
+__device__ __forceinline__ int loop_length(const Grammar& g, int state, int flags, int counter, int n) {
+  if (flags & FREE) return n;
+  int step = flags & COUNT ? 1 : 0, may = n, same = n;
+  int lo = g.lo[state], hi = g.hi[state], inside_lo = g.inside_lo[state], inside_hi = g.inside_hi[state];
+  if (counter + step < lo || counter + step > hi) may = 0;  // what the test on entry admits
+  else if (step && hi - counter < n) may = hi - counter;
+  if (counter < inside_lo || counter > inside_hi) same = 0;  // what is treated alike by the states inside
+  else if (step && inside_hi - counter < n) same = inside_hi - counter + 1;
+  return same < may ? MIXED : may;
 }
 
 // How many plain characters can be read in a row, whichever they are, and where they lead.
@@ -126,39 +169,29 @@ struct PlainRun {
 __device__ inline PlainRun plain_run(const Grammar& g, int state, int counter, int longest) {
   PlainRun run = {longest, -1, 0, 0, 0};
   for (int length = 0; length < longest; ++length) {
-    int next = narrow(g.plain, state, g.is_wide);
+    int next = narrow(g.plain, state, g.is_wide), flags = g.flags[state];  // of a loop both are wanted
     if (next == MIXED || next == DEAD) {
       run.length = next == DEAD ? length : MIXED;
       return run;
     }
-    int step = (g.flags[next] & COUNT) ? 1 : 0;
-    int lo = 0, hi = 0x7fffffff, inside_lo = 0, inside_hi = 0x7fffffff;
-    if (g.lo != nullptr) {
-      lo = g.lo[next], hi = g.hi[next];
-      inside_lo = g.inside_lo[state], inside_hi = g.inside_hi[state];
+    if (next == state) {
+      int may = loop_length(g, state, flags, counter, longest - length);
+      run.length = may == MIXED ? MIXED : length + may;
+      run.chain = length, run.state = state, run.counter = counter, run.step = flags & COUNT ? 1 : 0;
+      return run;
     }
-    if (next != state) {
-      counter += step;
-      if (counter < lo || counter > hi) {
-        run.length = length;
-        return run;
-      }
-      if (counter - step < inside_lo || counter - step > inside_hi) {
-        run.length = MIXED;
-        return run;
-      }
-      state = next;
-      continue;
+    int before = counter;
+    flags = g.flags[next];
+    if (flags & COUNT) ++counter;
+    if ((flags & BOUNDED) && (counter < g.lo[next] || counter > g.hi[next])) {
+      run.length = length;
+      return run;
     }
-    // a loop: `may` characters pass the test on entry, `same` of them are treated alike inside
-    int left = longest - length, may = left, same = left;
-    if (counter + step < lo || counter + step > hi) may = 0;
-    else if (step && hi - counter < left) may = hi - counter;
-    if (counter < inside_lo || counter > inside_hi) same = 0;
-    else if (step && inside_hi - counter < left) same = inside_hi - counter + 1;
-    run.length = same < may ? MIXED : length + may;
-    run.chain = length, run.state = state, run.counter = counter, run.step = step;
-    return run;
+    if (g.lo != nullptr && (before < g.inside_lo[state] || before > g.inside_hi[state])) {
+      run.length = MIXED;
+      return run;
+    }
+    state = next;
   }
   return run;
 }

@@ -21,7 +21,8 @@ constexpr u32 EVERY_LANE = 0xffffffffu;
 struct __align__(16) Record {
   u32 place;   // of its bytes in `Tokens::bytes`, in words
   u32 id;      // low half: id within the chunk; high half: length in bytes
-  u32 prefix;  // low half: bytes of whole plain characters that it begins with; high half: how many characters
+  u32 runs;    // a byte each: bytes of whole plain characters that it begins with; how many characters they are;
+               // begin and end of its longest run of plain characters below 128
   u32 first;   // its first four bytes
 };
 
@@ -60,11 +61,23 @@ struct Rows {
 #define ROWS_ARGS                                                                                               \
   {config, grammar, min_bytes, remaining, is_restricted, allowed, num_banned, banned, banned_stride, missing, refused}
 
+constexpr int KEPT = 3;  // pushes of a first byte that are kept
+
+// A byte that is live in the row's configuration, and where it leads.
+struct FirstByte {
+  int total;  // candidates that come before this byte's
+  int begin;  // its first record
+  int state, counter, base;
+  int least, most;  // start counters for which this holds; least > most: it has to be walked
+  short own, is_relative;
+  int pushed[KEPT];
+};
+
 struct Shared {
   u32 words[MAX_CHUNK_WORDS];
+  int row[256];  // the edges of the row's state, by class
   u8 byte_class[256];
-  int total[257];            // candidates that come before each byte's
-  int begin[256];
+  FirstByte first[256];
   int warp_sum[WARPS];
   u32 equal[MAX_ROWS / 32];  // rows that stand where this one does
   int missing;
@@ -73,32 +86,38 @@ struct Shared {
 // Walk one token from byte `position` on. Returns as `read_class` does.
 __device__ __forceinline__ int walk_token(const Grammar& g, const Tokens& t, const u8* byte_class, const int* stack,
                                           Cursor& c, const Record& token, int position) {
-  int length = token.id >> 16, prefix = token.prefix & 0xffff;
+  int length = token.id >> 16, begin = token.runs >> 16 & 255, end = token.runs >> 24;
   int loaded = 0;
   u32 word = token.first;
-  bool looped = false;
+  bool looped = position == begin && position > 0;
   while (position < length) {
+    if (looped && begin <= position && position < end) {
+      int flags = g.flags[c.state];
+      if (flags & TEXT) {  // the rest of the run at once
+        int taken = loop_length(g, c.state, flags, c.counter, end - position);
+        if (taken == end - position) {
+          if (flags & COUNT) c.counter += taken;
+          position = end;
+          looped = false;
+          continue;
+        }
+        if (taken != MIXED) return DIED;
+      }
+    }
     if (position >> 2 != loaded) {
       loaded = position >> 2;
       word = t.bytes[token.place + loaded];
     }
-    int byte = word >> 8 * (position & 3) & 255;
-    if (looped && position < prefix && (byte & 0xc0) != 0x80 && (g.flags[c.state] & LOOP)) {
-      position = prefix;  // whole plain characters lead back here
-      looped = false;
-      continue;
-    }
-    int k = byte_class[byte];
-    int edge = edge_at(g, c.state, k);
+    int k = byte_class[word >> 8 * (position & 3) & 255];
+    int edge = edge_at(g, c.state, k), before = c.state;
     if (edge >= 0) {
-      looped = edge == c.state;
       c.state = edge;
     } else {
-      looped = false;
-      int status = read_class(g, stack, c, k);
+      int status = read_edge<false>(g, stack, c, k, edge);
       if (status != ALIVE) return status;
     }
     ++position;
+    looped = c.state == before || position == begin;
   }
   return ALIVE;
 }
@@ -123,17 +142,33 @@ __device__ inline int read_token(const Grammar& g, const Tokens& t, const int* s
   return ALIVE;
 }
 
+// What a row's walk starts from, the same in every thread.
+struct Start {
+  int grammar, state, depth, counter;
+  const int* stack;
+  int min_bytes, remaining, is_restricted, num_banned;
+  bool is_limited;  // a token must leave a completion of less than `remaining` tokens
+};
+
+__device__ __forceinline__ Start start_of(const Rows& r, int row) {
+  const int* config = r.config + row * CONFIG_WORDS;
+  return {r.grammar[row],   config[0],        config[1],            config[2],         config + 3,
+          r.min_bytes[row], r.remaining[row], r.is_restricted[row], r.num_banned[row], false};
+}
+
+__device__ __forceinline__ void place(Cursor& c, const Start& at) {
+  c.state = at.state, c.counter = at.counter, c.base = at.depth, c.own = 0;
+}
+
 // Mark in `s.equal` the rows that have this row's configuration and nothing special. The row itself is one of them.
-__device__ inline void find_equal_rows(Shared& s, const Rows& r, int row, int num_rows) {
-  const int* mine = r.config + row * CONFIG_WORDS;
-  bool special = r.is_restricted[row] || r.num_banned[row];
+__device__ inline void find_equal_rows(Shared& s, const Rows& r, const Start& at, int row, int num_rows) {
   for (int other = threadIdx.x; other < num_rows; other += THREADS) {
-    const int* theirs = r.config + other * CONFIG_WORDS;
-    bool equal = r.grammar[other] == r.grammar[row] && theirs[0] == mine[0] && theirs[1] == mine[1] &&
-                 theirs[2] == mine[2] && r.min_bytes[other] == r.min_bytes[row] &&
-                 r.remaining[other] == r.remaining[row] && !r.is_restricted[other] && !r.num_banned[other] && !special;
-    for (int i = 0; equal && i < mine[1]; ++i) equal = theirs[3 + i] == mine[3 + i];
-    if (equal || other == row) atomicOr(&s.equal[other >> 5], 1u << (other & 31));
+    Start there = start_of(r, other);  // all at once: one wait for memory
+    int differs = (there.grammar ^ at.grammar) | (there.state ^ at.state) | (there.depth ^ at.depth) |
+                  (there.counter ^ at.counter) | (there.min_bytes ^ at.min_bytes) | (there.remaining ^ at.remaining) |
+                  there.is_restricted | there.num_banned | at.is_restricted | at.num_banned;
+    for (int i = 0; !differs && i < at.depth; ++i) differs = there.stack[i] ^ at.stack[i];
+    if (!differs || other == row) atomicOr(&s.equal[other >> 5], 1u << (other & 31));
   }
 }
 
@@ -144,110 +179,129 @@ __device__ inline bool has_leader(const Shared& s, int row) {
   return s.equal[row >> 5] & ((1u << (row & 31)) - 1);
 }
 
-// Inclusive sum over the block of one number a thread, into s.total[1 …]; s.total[0] = 0.
-__device__ inline void sum_counts(Shared& s, int count) {
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+// Sum over the block of one number a thread, up to and without this one; the whole in `sum`.
+__device__ inline int sum_before(Shared& s, int mine, int& sum) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, running = mine;
   for (int d = 1; d < 32; d <<= 1) {
-    int below = __shfl_up_sync(EVERY_LANE, count, d);
-    if (lane >= d) count += below;
+    int below = __shfl_up_sync(EVERY_LANE, running, d);
+    if (lane >= d) running += below;
   }
-  if (lane == 31) s.warp_sum[warp] = count;
+  if (lane == 31) s.warp_sum[warp] = running;
   __syncthreads();
-  for (int i = 0; i < warp; ++i) count += s.warp_sum[i];
-  s.total[threadIdx.x + 1] = count;
-  if (threadIdx.x == 0) s.total[0] = 0;
-  __syncthreads();
+  sum = 0;
+  int before = running - mine;
+  for (int i = 0; i < WARPS; ++i) {
+    if (i < warp) before += s.warp_sum[i];
+    sum += s.warp_sum[i];
+  }
+  return before;
 }
 
-// The byte whose candidates hold number i: s.total[byte] <= i < s.total[byte + 1].
-__device__ __forceinline__ int byte_of(const Shared& s, int i) {
-  int byte = 0;
-  for (int d = 128; d; d >>= 1)
-    if (s.total[byte + d] <= i) byte += d;
-  return byte;
-}
-
-// What a row's walk starts from, the same in every thread.
-struct Start {
-  int grammar, state, depth, counter;
-  const int* stack;
-  bool is_limited;  // a token must leave a completion of at most `limit` tokens
-  int limit;
-};
-
-__device__ __forceinline__ Start start_of(const Rows& r, int row) {
-  const int* config = r.config + row * CONFIG_WORDS;
-  return {r.grammar[row], config[0], config[1], config[2], config + 3, false, 0};
-}
-
-__device__ __forceinline__ void place(Cursor& c, const Start& at) {
-  c.state = at.state, c.counter = at.counter, c.base = at.depth, c.own = 0;
-}
-
-// Whether a token that begins (or whose tail begins) with `byte` may live, to be decided by walking it. In TAIL the
-// counter on arrival is not known yet, so bounds are left to the walk.
-__device__ inline bool may_live(Shared& s, const Grammar& g, const Start& at, int list, int k) {
-  int edge = edge_at(g, at.state, k);
-  if (edge >= 0) return true;
-  if (edge == DEAD && label_of(g, at.state) < 0) return false;
-  if (list == TAIL) return true;
+// Read the byte of this thread. False if it is dead; else `first` says where it leads, as far as that is known: in TAIL
+// the counter on arrival differs by token.
+__device__ inline bool read_first_byte(Shared& s, const Grammar& g, const Start& at, bool is_tail, int label, int k,
+                                       FirstByte& first) {
+  int edge = s.row[k];
+  if (edge == DEAD && label < 0) return false;
   Cursor c;
   place(c, at);
-  int status = read_class(g, at.stack, c, k);
+  c.start = at.counter, c.least = 0, c.most = 0x7fffffff, c.is_relative = true;
+  int status = ALIVE;
+  if (edge >= 0) c.state = edge;
+  else status = read_edge<true>(g, at.stack, c, k, edge);
   if (status > 0) atomicMax(&s.missing, status - 1);
-  return status == ALIVE;
+  if (status > 0 || (status == DIED && !is_tail)) return false;
+  first.state = c.state, first.counter = c.counter, first.base = c.base;
+  first.own = c.own, first.is_relative = c.is_relative;
+  bool is_known = status == ALIVE && c.own <= KEPT;
+  first.least = is_known ? c.least : 1, first.most = is_known ? c.most : 0;
+#pragma unroll
+  for (int i = 0; i < KEPT; ++i) first.pushed[i] = is_known && i < c.own ? c.pushed[i] : 0;
+  return true;
 }
 
-// Or into s.words the bits of the tokens of `chunk` that live. Plain tokens of the last two lists are not among them.
-__device__ inline void walk_list(Shared& s, const Tokens& t, const Grammar& g, const Start& at, const PlainRun& run,
-                                 int list, int chunk, int num_chunks) {
-  const int* starts = t.starts + ((i64)list * num_chunks + chunk) * 257;
-  int byte = threadIdx.x, begin = starts[byte], count = starts[byte + 1] - begin;
-  s.begin[byte] = begin;
-  s.byte_class[byte] = g.byte_class[byte];
-  if (count && !may_live(s, g, at, list, g.byte_class[byte])) count = 0;
-  sum_counts(s, count);
-  for (int i = threadIdx.x; i < s.total[256]; i += THREADS) {
-    int owner = byte_of(s, i);
-    const Record token = t.records[s.begin[owner] + i - s.total[owner]];
-    Cursor c;
-    place(c, at);
-    int position = 0, characters = token.prefix >> 16;
-    if (list != ALL) {
-      if (characters > run.length) continue;
-      if (run.chain >= 0 && characters >= run.chain) {
-        c.state = run.state, c.counter = run.counter + (characters - run.chain) * run.step;
-        position = token.prefix & 0xffff;
-      }
+// The byte, of `num_live`, to which candidate number i belongs.
+__device__ __forceinline__ int owner_of(const Shared& s, int num_live, int i) {
+  int low = 0, high = num_live - 1;
+  while (low < high) {
+    int middle = (low + high + 1) >> 1;
+    if (s.first[middle].total <= i) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+// Where candidate `token` is to be walked from: past its first byte where that is known. False: it is dead.
+__device__ __forceinline__ bool set_out(Cursor& c, int& position, const FirstByte& first, const Record& token,
+                                        const Start& at, const PlainRun& run, int list, int longest) {
+  place(c, at);
+  position = 0;
+  int characters = token.runs >> 8 & 255;
+  if (list != ALL) {
+    if (characters > run.length) return run.length == longest;  // more than can be read, or than was asked for
+    if (run.chain >= 0 && characters >= run.chain) {
+      c.state = run.state, c.counter = run.counter + (characters - run.chain) * run.step;
+      position = token.runs & 255;
+      if (list == REST && position > 0) return true;
     }
+  }
+  if (c.counter < first.least || c.counter > first.most) return true;
+  c.counter = first.counter + (first.is_relative ? c.counter - at.counter : 0);
+  c.state = first.state, c.base = first.base, c.own = first.own;
+#pragma unroll
+  for (int i = 0; i < KEPT; ++i) c.pushed[i] = first.pushed[i];
+  ++position;
+  return true;
+}
+
+// Or into s.words the bits of the tokens that live among the records of this thread's byte and all others'. Plain
+// tokens of the last two lists are not among them.
+__device__ inline void walk_list(Shared& s, const Tokens& t, const Grammar& g, const Start& at, const PlainRun& run,
+                                 int list, int begin, int count, int label) {
+  FirstByte first;
+  bool is_live = count && read_first_byte(s, g, at, list == TAIL, label, s.byte_class[threadIdx.x], first);
+  int sum, before = sum_before(s, is_live ? 1 << 16 | count : 0, sum);  // two sums in one: live bytes, candidates
+  if (is_live) {
+    first.total = before & 0xffff, first.begin = begin;
+    s.first[before >> 16] = first;
+  }
+  __syncthreads();
+  int num_live = sum >> 16, num_candidates = sum & 0xffff;
+  for (int i = threadIdx.x; i < num_candidates; i += THREADS) {
+    const FirstByte& owner = s.first[owner_of(s, num_live, i)];
+    const Record token = t.records[owner.begin + i - owner.total];
+    Cursor c;
+    int position;
+    if (!set_out(c, position, owner, token, at, run, list, (int)t.longest_plain)) continue;
     int status = walk_token(g, t, s.byte_class, at.stack, c, token, position);
     if (status > 0) atomicMax(&s.missing, status - 1);
-    if (status != ALIVE || (at.is_limited && g.need[c.state] > at.limit)) continue;
+    if (status != ALIVE || (at.is_limited && g.need[c.state] >= at.remaining)) continue;
     int id = token.id & 0xffff;
     atomicOr(&s.words[id >> 5], 1u << (id & 31));
   }
 }
 
-// Bit i: the chunk's word `word` of ids has an end token at i.
-__device__ __forceinline__ u32 end_bits(const Tokens& t, int word) {
-  u32 bits = 0;
-  for (int i = 0; i < t.num_ends; ++i)
-    if (t.end_ids[i] >> 5 == word) bits |= 1u << (t.end_ids[i] & 31);
-  return bits;
+// Set the end tokens of the chunk if the row accepts.
+__device__ inline void set_end_tokens(Shared& s, const Tokens& t, const Grammar& g, const Start& at, bool is_walked,
+                                      int first_id, int num_ids) {
+  for (int i = threadIdx.x; i < t.num_ends; i += THREADS) {
+    int id = t.end_ids[i] - first_id;
+    if (id < 0 || id >= num_ids) continue;
+    Cursor c;
+    place(c, at);
+    if (!is_walked || (at.remaining > 0 && accepts(g, at.stack, c))) atomicOr(&s.words[id >> 5], 1u << (id & 31));
+  }
 }
 
-// A word as the row's own limits leave it.
-__device__ inline u32 limited(const Tokens& t, const Rows& r, int row, int word, u32 bits, bool accepting) {
-  int least = r.min_bytes[row];
-  u32 ends = end_bits(t, word);
-  if (least > 1)
+// A word as the row's own limits leave it. End tokens have no bytes, and are never too short.
+__device__ inline u32 limited(const Tokens& t, const Rows& r, const Start& at, int row, int word, u32 bits) {
+  if (at.min_bytes > 1)
     for (u32 todo = bits; todo; todo &= todo - 1) {
-      int lane = __ffs(todo) - 1;
-      if (t.lengths[word * 32 + lane] < least) bits &= ~(1u << lane);
+      int lane = __ffs(todo) - 1, length = t.lengths[word * 32 + lane];
+      if (length && length < at.min_bytes) bits &= ~(1u << lane);
     }
-  bits = accepting ? bits | ends : bits & ~ends;
-  if (r.is_restricted[row]) bits &= r.allowed[row * t.num_words + word];
-  for (int i = 0; i < r.num_banned[row]; ++i) {
+  if (at.is_restricted) bits &= r.allowed[row * t.num_words + word];
+  for (int i = 0; i < at.num_banned; ++i) {
     int token = r.banned[row * r.banned_stride + i];
     if (token >> 5 == word) bits &= ~(1u << (token & 31));
   }
@@ -255,54 +309,67 @@ __device__ inline u32 limited(const Tokens& t, const Rows& r, int row, int word,
 }
 
 // The block's words of the row's mask, in s.words; every thread of the block calls it, and may read them afterwards.
-// With `num_rows` > 0, rows in the same place are found first; returns false, and does nothing, if another block does
+// With `num_rows` > 1, rows in the same place are found first; returns false, and does nothing, if another block does
 // the work for this row.
+//
+// What counts is how often memory is waited for, one after the other: loads that do not depend on each other are
+// issued together, ahead of their use.
 __device__ inline bool walk_chunk(Shared& s, const Tokens& t, const Grammar* grammars, const Rows& r, int row, int chunk,
                                   int num_chunks, int num_rows) {
   Start at = start_of(r, row);
-  int first = chunk * (int)t.chunk_words;
+  int byte = threadIdx.x, first = chunk * (int)t.chunk_words;
   int num_words = min((int)t.chunk_words, (int)t.num_words - first);
+  int begins[3], counts[3];
+#pragma unroll
+  for (int list = 0; list < 3; ++list) {
+    const int* starts = t.starts + ((i64)list * num_chunks + chunk) * 257 + byte;
+    begins[list] = starts[0], counts[list] = starts[1] - starts[0];
+  }
   for (int i = threadIdx.x; i < MAX_ROWS / 32; i += THREADS) s.equal[i] = 0;
   if (threadIdx.x == 0) s.missing = -1;
   bool is_walked = at.grammar >= 0 && at.state != FINISHED;
-  PlainRun run = {MIXED, -1, 0, 0, 0};
-  int list = ALL;
-  const u32* plain = nullptr;
+  for (int i = threadIdx.x; i < num_words; i += THREADS) {
+    bool is_last = first + i == t.num_words - 1 && (t.size & 31);
+    s.words[i] = at.grammar >= 0 ? 0 : is_last ? (1u << (t.size & 31)) - 1 : 0xffffffffu;
+  }
   Grammar g;
+  PlainRun run = {MIXED, -1, 0, 0, 0};
+  int list = ALL, label = -1;
+  const u32* plain = nullptr;
   if (is_walked) {
     g = grammars[at.grammar];
-    at.is_limited = g.need != nullptr && r.remaining[row] != 0x7fffffff;
-    at.limit = r.remaining[row] - 1;
+    at.is_limited = g.need != nullptr && at.remaining != 0x7fffffff;
+    s.byte_class[byte] = g.byte_class[byte];
+    if (byte < g.stride) s.row[byte] = edge_at(g, at.state, byte);
+    label = label_of(g, at.state);
     if (!at.is_limited) run = plain_run(g, at.state, at.counter, (int)t.longest_plain);
     if (run.length != MIXED) {
       list = run.chain == 0 ? TAIL : REST;
       plain = t.plain_words + t.row_of_run[run.length] * t.num_words + first;
     }
   }
-  u32 none = at.grammar < 0 ? 0xffffffffu : 0;
-  for (int i = threadIdx.x; i < num_words; i += THREADS) s.words[i] = plain != nullptr ? plain[i] : none;
   __syncthreads();
-  if (num_rows) find_equal_rows(s, r, row, num_rows);
-  if (is_walked) walk_list(s, t, g, at, run, list, chunk, num_chunks);
+  if (num_rows > 1) find_equal_rows(s, r, at, row, num_rows);
+  if (is_walked) {
+    int begin = list == ALL ? begins[ALL] : list == REST ? begins[REST] : begins[TAIL];
+    int count = list == ALL ? counts[ALL] : list == REST ? counts[REST] : counts[TAIL];
+    walk_list(s, t, g, at, run, list, begin, count, label);
+  }
+  set_end_tokens(s, t, g, at, is_walked, first * 32, num_words * 32);
   __syncthreads();
-  if (num_rows && has_leader(s, row)) return false;
-  for (int i = threadIdx.x; i < num_words; i += THREADS) {
-    int word = first + i;
-    bool accepting = !is_walked;
-    if (is_walked && end_bits(t, word)) {
-      Cursor c;
-      place(c, at);
-      accepting = accepts(g, at.stack, c) && r.remaining[row] > 0;
+  if (num_rows > 1 && has_leader(s, row)) return false;
+  bool has_limits = at.min_bytes > 1 || at.is_restricted || at.num_banned;
+  if (plain != nullptr || has_limits) {
+    for (int i = threadIdx.x; i < num_words; i += THREADS) {
+      u32 bits = s.words[i] | (plain != nullptr ? plain[i] : 0);
+      s.words[i] = has_limits ? limited(t, r, at, row, first + i, bits) : bits;
     }
-    u32 bits = limited(t, r, row, word, s.words[i], accepting);
-    if (word == t.num_words - 1 && (t.size & 31)) bits &= (1u << (t.size & 31)) - 1;
-    s.words[i] = bits;
+    __syncthreads();
   }
   if (threadIdx.x == 0 && s.missing >= 0) {
-    if (!num_rows) atomicMax(&r.missing[row], s.missing);
-    for (int other = row; other < num_rows; ++other)
+    atomicMax(&r.missing[row], s.missing);
+    for (int other = row + 1; other < num_rows; ++other)
       if (s.equal[other >> 5] >> (other & 31) & 1) atomicMax(&r.missing[other], s.missing);
   }
-  __syncthreads();
   return true;
 }
