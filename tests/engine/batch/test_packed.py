@@ -17,7 +17,8 @@ from tiny_llama import network, tokenizer  # noqa: E402
 import stcon  # noqa: E402
 from stcon.engine.batch import Batch, Request, SessionRows  # noqa: E402
 from stcon.engine.batch.model import Span  # noqa: E402
-from stcon.engine.batch.packed import packed_rows  # noqa: E402
+from stcon.engine.batch.packed_lean import packed_lean  # noqa: E402
+from stcon.engine.batch.packed_transformers import packed_transformers as packed_rows  # noqa: E402
 from stcon.engine.batch.torch_logits import TorchLogits  # noqa: E402
 from stcon.engine.sampling import Sampling  # noqa: E402
 from stcon.errors import LimitTooSmall  # noqa: E402
@@ -185,3 +186,83 @@ def test_greedy_on_the_device_is_the_hosts(model):
             assert rows[i, found[i]] == expected.max()
         assert found[3] == found[4] == -1
         assert TorchLogits(torch.tensor(rows), size).greedy(masks) is None
+
+
+LEAN = {
+    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 8},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 8},
+    "qwen3_5": {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+        "linear_conv_kernel_dim": 4,
+        "full_attention_interval": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+        "partial_rotary_factor": 0.5,
+        "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5, "rope_type": "default"},
+    },
+}
+
+
+def lean_model(family):
+    """A random network of our own with two layers."""
+    from stcon.models.lean import llama, qwen3_5
+
+    wrapper = pytest.importorskip("stcon.models.lean.model")
+    from stcon.models.lean.network import Network
+    from stcon.models.lean.settings import from_config
+
+    words = tokenizer()
+    config = {
+        "vocab_size": len(words),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+        "rope_theta": 10000.0,
+        **LEAN[family],
+    }
+    found = from_config(config)
+    assert found is not None
+    shapes = (qwen3_5 if family == "qwen3_5" else llama).shapes(found)
+    torch.manual_seed(3)
+    parameters = {name: 0.3 * torch.randn(shape) + ("norm" in name) for name, shape in shapes.items()}
+    for name, tensor in parameters.items():
+        if name.endswith("decay"):
+            parameters[name] = -tensor.exp()
+    network = Network(found, parameters)
+    return wrapper.LeanModel(network, Vocabulary.from_tokenizer(words), from_tokenizer(words), name=family)
+
+
+@pytest.mark.parametrize("feeding", ["drip", "ragged"])
+@pytest.mark.parametrize("family", sorted(LEAN))
+def test_packed_lean_outputs_are_those_of_one_stream(family, feeding, grammars):
+    """Our own networks too, recurrent layers included: prompts in chunks, copies, a prompt cache."""
+    model = lean_model(family)
+    rows = packed_lean(model, 4)
+    assert rows is not None
+    assert rows.can_truncate == (family != "qwen3_5")
+    engine = Batch(rows, feeding=feeding, chunk=16, cache_bytes=1 << 20)
+    wanted = [
+        Request(tokens(i % 3, 5 + i * 7 % 30), grammars[i % 5], max_tokens=24, budget=False, n=1 + i % 2)
+        for i in range(10)
+    ]
+    for request, generations in zip(wanted, engine.generate(wanted), strict=True):
+        for index, generation in enumerate(generations):
+            assert essence(generation) == essence(alone(model, request, index))
+    assert engine.generate(wanted[:1])[0][0].text == generations_of(model, wanted[0])
+    assert engine.stats.cached_tokens > 0
+
+
+def generations_of(model, request):
+    """The single stream's text."""
+    return alone(model, request).text

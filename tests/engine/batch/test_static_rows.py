@@ -14,12 +14,13 @@ transformers = pytest.importorskip("transformers")
 from batch_cases import alone, essence, fake  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from tiny_llama import network, tokenizer  # noqa: E402
+from tiny_llama import tokenizer  # noqa: E402
 
 from stcon.engine.batch import Batch, Request  # noqa: E402
 from stcon.engine.batch.model import Span  # noqa: E402
-from stcon.engine.batch.static import StaticRows, static_rows  # noqa: E402
+from stcon.engine.batch.static import StaticRows  # noqa: E402
 from stcon.models.fake import hash_prefix  # noqa: E402
+from stcon.models.static_transformers import StaticTransformers  # noqa: E402
 from stcon.models.text import from_tokenizer  # noqa: E402
 from stcon.models.transformers import TransformersModel  # noqa: E402
 from stcon.vocab import Vocabulary  # noqa: E402
@@ -126,22 +127,45 @@ def test_static_rows_pad_to_buckets():
     assert rows.computed([1, 3, 30]) == 30 + 2 * 4
 
 
-@pytest.mark.parametrize("family", ["llama", "mamba"])
+FAMILIES = {
+    "llama": {"num_key_value_heads": 2},
+    "qwen3_5_text": {
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
+}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_static_transformers_batch_is_one_stream(family):
     """A real network on static caches, attention or recurrent: the tokens are the single stream's."""
     torch.set_num_threads(1)
     words = tokenizer()
     vocabulary, text = Vocabulary.from_tokenizer(words), from_tokenizer(words)
-    net = network(len(words))
-    if family == "mamba":
-        config = transformers.MambaConfig(
-            vocab_size=len(words), hidden_size=32, num_hidden_layers=2, state_size=4, initializer_range=0.3
+    try:
+        config = transformers.AutoConfig.for_model(
+            family,
+            vocab_size=len(words),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=256,
+            initializer_range=0.3,
+            **FAMILIES[family],
         )
-        net = transformers.MambaForCausalLM(config).eval()
+    except ValueError:
+        pytest.skip(f"this version of the library has no {family}")
+    torch.manual_seed(7)
+    net = transformers.AutoModelForCausalLM.from_config(config).eval()
     model = TransformersModel(net, vocabulary, text, name=family)
-    rows = static_rows(model, 3, row_tokens=100, num_parked=2)
-    if rows is None:
-        pytest.skip("this version of the library cannot run the family on static caches")
+    rows = StaticRows(model, StaticTransformers(net), 3, row_tokens=100, num_parked=2)
+    assert rows.can_truncate == rows.ragged == (family == "llama")
     engine = Batch(rows, chunk=24)
     random = np.random.default_rng(0)
     requests = [

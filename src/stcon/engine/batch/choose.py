@@ -17,34 +17,44 @@ _PROBE = 17
 def rows_for(model: Model, num_rows: int = 16, *, row_tokens: int | None = None) -> BatchModel:
     """Rows for `model`.
 
-    On the CPU a transformers network runs packed (`stcon.engine.batch.packed`); on a GPU it runs on static caches,
-    whose slots are set aside at once, so there `row_tokens` matters. What neither can run goes by its sessions.
+    On a GPU a model with a static form runs on static caches, whose slots are set aside at once, so there `row_tokens`
+    matters; on the CPU steps are packed (`stcon.engine.batch.packed`). What neither can run goes by its sessions.
 
     Args:
         num_rows: most active rows.
         row_tokens: most tokens of a row on static caches; None: `DEFAULT_ROW_TOKENS`, or the context if less.
     """
-    device = str(getattr(model, "device", "cpu"))
-    if not device.startswith("cpu"):
-        from stcon.engine.batch.static import static_rows
+    static = model.static
+    if static is not None:
+        from stcon.engine.batch.static import StaticRows
 
-        longest = min(model.context_length, row_tokens or DEFAULT_ROW_TOKENS)
-        rows = static_rows(model, num_rows, row_tokens=longest, num_parked=num_rows // 2)
+        longest = min(model.context_length, static.context_length, row_tokens or DEFAULT_ROW_TOKENS)
+        return StaticRows(model, static, num_rows, row_tokens=longest, num_parked=num_rows // 2)
+    for pack in (_packed_lean, _packed_transformers):
+        rows = pack(model, num_rows)
         if rows is not None:
             return rows
-    if hasattr(model, "network"):
-        from stcon.engine.batch.packed import packed_rows
-
-        packed = packed_rows(model, num_rows)
-        if packed is not None:
-            return packed
     return session_rows(model, num_rows)
+
+
+def _packed_lean(model: Model, num_rows: int) -> BatchModel | None:
+    from stcon.engine.batch.packed_lean import packed_lean
+
+    return packed_lean(model, num_rows)
+
+
+def _packed_transformers(model: Model, num_rows: int) -> BatchModel | None:
+    if type(model).__module__ != "stcon.models.transformers":  # spares the others torch
+        return None
+    from stcon.engine.batch.packed_transformers import packed_transformers
+
+    return packed_transformers(model, num_rows)
 
 
 def session_rows(model: Model, num_rows: int = 16) -> SessionRows:
     """`SessionRows` that know what their caches take, as far as that can be measured: two passes over a few tokens."""
     network = getattr(model, "network", None)
-    if network is None:
+    if type(model).__module__ != "stcon.models.transformers" or network is None:
         return SessionRows(model, num_rows, token_bytes=64)  # a model without weights: some bytes a token of lists
     session = model.session()
     session.append([0])

@@ -41,8 +41,7 @@ class StaticRows(BatchModel):
         num_rows: most active rows.
         row_tokens: most tokens of a row; None: the context.
         num_parked: slots for the prompt cache.
-        ragged: see the module.
-        weight_bytes: of the weights, for the memory plan.
+        ragged: see the module; None: as the model says.
     """
 
     def __init__(
@@ -53,8 +52,7 @@ class StaticRows(BatchModel):
         *,
         row_tokens: int | None = None,
         num_parked: int = 0,
-        ragged: bool = True,
-        weight_bytes: int = 0,
+        ragged: bool | None = None,
     ) -> None:
         import torch
 
@@ -67,12 +65,12 @@ class StaticRows(BatchModel):
         self.static = static
         self.num_rows = num_rows
         self.row_tokens = row_tokens or longest
-        self.ragged = ragged
-        self.weight_bytes = weight_bytes
+        self.weight_bytes = _weight_bytes(static)
         self._num_slots = num_rows + 1  # one more: what is copied to be parked
         capacity = min(self.row_tokens + MAX_STEP, static.context_length)
         self.cache = static.new_cache(self._num_slots + num_parked, capacity)
         self.can_truncate = not self.cache.recurrent
+        self.ragged = not _takes_exact_spans(static) if ragged is None else ragged
         slot_bytes = self.cache.nbytes // self.cache.rows
         self.row_bytes, self.token_bytes = slot_bytes, 0  # a slot is taken whole, however long the row
         self.allocated_bytes = self.cache.nbytes
@@ -228,24 +226,16 @@ class _Call:
         return self._logits
 
 
-def static_rows(model: Model, num_rows: int = 16, **options: Any) -> StaticRows | None:
-    """A transformers `model` on static caches, or None where its network cannot run on them.
+def _takes_exact_spans(static: StaticModel) -> bool:
+    """Whether all rows of a call must have the same number of tokens, or none (see the module)."""
+    return type(static).__module__ == "stcon.models.static_transformers" and bool(getattr(static, "recurrent", False))
 
-    Args:
-        options: of `StaticRows`.
-    """
-    from stcon.errors import ModelUnavailable
-    from stcon.models.static_transformers import StaticTransformers
-    from stcon.models.transformers import TransformersModel
 
-    if not isinstance(model, TransformersModel):
-        return None
-    try:
-        static = StaticTransformers(model.network)
-    except ModelUnavailable:
-        return None
-    weights = sum(p.numel() * p.element_size() for p in model.network.parameters())
-    return StaticRows(model, static, num_rows, ragged=not static.recurrent, weight_bytes=weights, **options)
+def _weight_bytes(static: Any) -> int:
+    """Bytes of the parameters, wherever the model keeps them."""
+    network = getattr(static, "network", None)
+    tensors = network.parameters() if network is not None else getattr(static, "parameters", {}).values()
+    return sum(int(tensor.nbytes) for tensor in tensors)
 
 
 def _bucket(number: int) -> int:
