@@ -400,6 +400,14 @@ def test_a_forced_text_is_one_segment() -> None:
     assert [(s.text, s.is_forced) for s in found.segments] == [(b'{"a":[1,"x"]}', True)]
 
 
+def test_forced_text_is_followed_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the limit what is left is one segment, which ends where the text does."""
+    monkeypatch.setattr("stcon.grammar.cuts.MAX_TEXT_BYTES", 20)
+    found = cut_states(stcon.compile({"const": ["x" * 30, 1]}).machine)
+    assert [(s.text, s.is_forced) for s in found.segments] == [(b'["' + b"x" * 18, True), (b"", False)]
+    assert found.segments[-1].end is not None
+
+
 def test_a_text_without_cuts_is_one_segment() -> None:
     """An integer may end anywhere: one free segment to the end of the text."""
     found = cut_states(stcon.compile({"type": "integer"}).machine)

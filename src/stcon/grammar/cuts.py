@@ -38,8 +38,8 @@ from stcon.theory.blocks import Crossings, crossings
 from stcon.theory.branch_kernel import BranchKernel, branch_kernel
 from stcon.theory.graph import Digraph
 
-MAX_VERTICES = 100_000
-MAX_SEGMENT_BYTES = 1 << 18
+MAX_VERTICES = 1 << 16
+MAX_TEXT_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Segment:
         start: where it begins; a cut configuration, or where the question began.
         end: the cut configuration where it ends; None: it ends with the text, wherever that is.
         text: what it begins with by force; all of it if `is_forced`.
-        is_forced: whether nothing is left to choose.
+        is_forced: whether nothing is left to choose in it. (Not looked at any more past `MAX_TEXT_BYTES` of forced text
+            in all: what comes then is one segment that is not said to be forced.)
         remembers: whether a collection of elements that must differ is open at `start`, so that what may follow
             depends on what was chosen before.
     """
@@ -291,6 +292,7 @@ class _Segments:
         self.start = start
         self.places = list(cuts)
         self.order = {place: i for i, place in enumerate(cuts)}
+        self.budget = MAX_TEXT_BYTES
         self.matters = where_counter_matters(completions)
         self.remembering = remembering
 
@@ -304,12 +306,10 @@ class _Segments:
             next_cut = self.order.get((at.state, at.stack), next_cut - 1) + 1
             if not rest and self._is_over(at):
                 return
-            end = self._next_known(next_cut)
-            if end is None and rest and self._is_over(last):
-                yield self._segment(at, None, rest, is_forced=True)
-                return
-            yield self._segment(at, end, rest, is_forced=False)
-            if end is None:
+            end = self._next_known(next_cut) if self.budget > 0 else self._last_known(next_cut)
+            is_forced = end is None and rest != b"" and self._is_over(last)
+            yield self._segment(at, end, rest, is_forced=is_forced)
+            if end is None or self.budget <= 0:
                 return
             at = end
 
@@ -320,11 +320,12 @@ class _Segments:
         """(text to the last cut on the chain, that cut, the rest of the chain, where the chain ends)."""
         text, last = bytearray(), at
         done, cut = 0, at
-        for reading in islice(forced_readings(self.machine, at), MAX_SEGMENT_BYTES):
+        for reading in islice(forced_readings(self.machine, at), self.budget):
             text.append(reading.byte)
             last = reading.config
             if (last.state, last.stack) in self.order:
                 done, cut = len(text), last
+        self.budget -= len(text)
         return bytes(text[:done]), cut, bytes(text[done:]), last
 
     def _is_over(self, config: Configuration) -> bool:
@@ -337,3 +338,8 @@ class _Segments:
             if not self.matters[state] or self.machine.bounds(state)[0] == RESET:
                 return Configuration(state, stack)
         return None
+
+    def _last_known(self, index: int) -> Configuration | None:
+        """The last such cut, if it is where the text ends."""
+        known = self._next_known(max(index, len(self.places) - 1))
+        return known if known is not None and self._is_over(known) else None

@@ -28,6 +28,8 @@ from stcon.theory.branch_kernel import forced_walk
 from stcon.theory.graph import Digraph
 
 MAX_CHAIN_BYTES = 1 << 16
+MAX_CHAINED_BYTES = 1 << 17
+SHORT_CHAIN_BYTES = 64
 MAX_VERTICES = 1 << 20
 
 
@@ -118,7 +120,8 @@ def forced_chains(machine: Machine) -> list[bytes]:
     configuration with its state, a chain is the beginning of chain(c), unless a bound leaves no way on.
 
     Returns:
-        distinct texts, longest first, each at most `MAX_CHAIN_BYTES` long.
+        distinct texts, longest first, each at most `MAX_CHAIN_BYTES` long; `SHORT_CHAIN_BYTES` inside calls once
+        `MAX_CHAINED_BYTES` were followed in all.
 
     Cost: O(states · classes), plus the length of all chains.
     """
@@ -126,8 +129,11 @@ def forced_chains(machine: Machine) -> list[bytes]:
     only = forced_bytes(machine)
     hops: dict[int, _Hop] = {}
     entered: set[int] = set()
+    followed = 0
     for state in np.flatnonzero(only >= 0).tolist():
-        hops[state] = _hop(machine, only, state, entered)
+        limit = MAX_CHAIN_BYTES if followed < MAX_CHAINED_BYTES else SHORT_CHAIN_BYTES
+        hops[state] = _hop(machine, only, state, entered, limit)
+        followed += len(hops[state].text)
     chains = {_joined(hops, state) for state in hops if state not in entered}
     return sorted(chains, key=lambda chain: (-len(chain), chain))
 
@@ -146,14 +152,14 @@ def forced_bytes(machine: Machine) -> NDArray[np.int64]:
     return only
 
 
-def _hop(machine: Machine, only: NDArray[np.int64], state: int, entered: set[int]) -> _Hop:
-    """From `state` until the stack is as it was; the states on the way go to `entered`."""
+def _hop(machine: Machine, only: NDArray[np.int64], state: int, entered: set[int], limit: int) -> _Hop:
+    """From `state` until the stack is as it was, at most `limit` bytes; the states on the way go to `entered`."""
 
     def only_way_on(place: _Place) -> _Place | None:
         return _after_only_byte(machine, only, place) if only[place.state] >= 0 else None
 
     text = bytearray((int(only[state]),))
-    for place in islice(forced_walk(_Place(state), only_way_on), MAX_CHAIN_BYTES):
+    for place in islice(forced_walk(_Place(state), only_way_on), limit):
         if place.state != DEAD:
             entered.add(place.state)
         if place.state == DEAD or not place.stack:
