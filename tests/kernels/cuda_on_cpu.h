@@ -20,6 +20,7 @@
 
 using std::exp;
 using std::log;
+using std::min;
 using std::max;
 using std::min;
 
@@ -170,6 +171,7 @@ template <class T, class U>
 T atomicExch(T* at, U value) { T old = *at; *at = value; return old; }
 inline unsigned atomicInc(unsigned* at, unsigned last) { unsigned old = *at; *at = old >= last ? 0 : old + 1; return old; }
 
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
 inline int __clz(unsigned bits) { return bits ? __builtin_clz(bits) : 32; }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {

@@ -212,6 +212,23 @@ def test_sample_draws_what_the_host_draws(dtype: str, distinct: int) -> None:
                 assert tokens[row] == options.draw(masked, int(sampling.positions[row]) - 1), (options, row)
 
 
+def test_sample_among_thousands_of_ties() -> None:
+    """More equal logits than a bin lists: the same tokens as the host's, cut among the ties by id."""
+    vocabulary = cases.full_vocabulary(longest=6)
+    walker = CudaWalker(vocabulary, CudaGrammars("cpu"), 2, kernels=HostKernels())
+    sampling = DeviceSampling(2, "cpu")
+    logits = torch.zeros((2, vocabulary.size))
+    logits[1, ::3] = 0.001
+    tokens = torch.empty(2, dtype=torch.int32)
+    for seed, top_p in enumerate((0.0003, 0.3123, 0.77777)):
+        for top_k in (0, 50):
+            options = Sampling(temperature=1.0, top_k=top_k, top_p=top_p, seed=seed)
+            for row in range(2):
+                sampling.set_row(row, options)
+            walker.sample(logits, sampling, tokens)
+            assert tokens.tolist() == [options.draw(logits[row].numpy(), 0) for row in range(2)], options
+
+
 def test_sample_follows_the_distribution() -> None:
     """Over many seeds, tokens come as often as `Sampling.distribution` says (within 5 standard deviations)."""
     vocabulary = Vocabulary.from_bytes([b"a", b"b", b"c", b"d", None], [4])

@@ -12,10 +12,13 @@
 #define DRAW_THREADS 1024
 #endif
 constexpr int DRAW_WARPS = DRAW_THREADS / 32;
-constexpr int BINS = 2048, BIN_BITS = 11, BINS_A_THREAD = BINS / DRAW_THREADS;
+constexpr int BINS = 2048, BINS_A_THREAD = BINS / DRAW_THREADS, DIGITS = 256, DIGIT_BITS = 8;
+constexpr int LISTED = 3072;             // keys of one bin that are kept at hand
+constexpr int AHEAD_WORDS = 8;           // loads under way in each thread
 constexpr double UNIT = 17592186044416.0;  // 2^44: the sum over 2^18 tokens fits in 62 bits
+constexpr double LEAST = -31.0;          // a scaled logit below this weighs nothing
 
-// What a row may draw from, the same in every thread.
+// What a row may draw from, the same in every thread. A warp owns a run of words.
 struct Draw {
   const void* logits;
   i64 offset;
@@ -23,149 +26,204 @@ struct Draw {
   const u32* words;
   int num_words;
   double best, temperature;
-  double least;   // scaled logits below this are left out (min-p)
-  u32 key;        // tokens with smaller keys are left out (top-k, top-p) ...
-  int last_tie;   // ... and, of those with this very key, ids greater than this
+  double least;  // scaled logits below this are left out (min-p)
+  u32 key;       // tokens with smaller keys are left out (top-k, top-p) ...
+  i64 ties;      // ... and, of those with this very key, all but the first so many
+};
+
+// Mass, in both measures.
+struct Mass {
+  u64 weight;
+  i64 count;
 };
 
 struct DrawShared {
-  u64 bins[BINS];
-  u64 of_warp[DRAW_WARPS];
-  u64 total;
-  u32 low, high;
+  u64 weights[BINS];
+  u32 counts[BINS];
+  u64 digit_weights[DIGITS];
+  u32 digit_counts[DIGITS];
+  u32 keys[LISTED];
+  u64 warp_weights[DRAW_WARPS];
+  u32 warp_counts[DRAW_WARPS];
+  Mass before;
   int bin;
+  u32 num_listed, low, high;
   int token;
 };
 
-__device__ __forceinline__ double scaled(const Draw& d, float logit) {
-  return ((double)logit - d.best) / d.temperature;
+__device__ __forceinline__ double scaled(const Draw& d, u32 key) {
+  return ((double)value_of(key) - d.best) / d.temperature;
 }
 
-__device__ __forceinline__ u64 weight_of(double scaled_logit) {
-  return scaled_logit < -31.0 ? 0 : (u64)(exp(scaled_logit) * UNIT);
+// exp in float, corrected for what the argument lost: double exp would take longer than all the rest.
+__device__ __forceinline__ u64 weight_of(double x) {
+  if (x < LEAST) return 0;
+  float rounded = (float)x;
+  return (u64)((double)expf(rounded) * (1.0 + (x - rounded)) * UNIT);
 }
 
-// The key and weight of token word * 32 + lane; weight 0 if it may not be drawn.
-__device__ __forceinline__ u64 weigh(const Draw& d, int word, int lane, u32& key) {
-  key = 0;
-  if (!(d.words[word] >> lane & 1)) return 0;
-  int id = word * 32 + lane;
-  float logit = logit_at(d.logits, d.offset + id, d.dtype);
-  key = key_of(logit);
-  if (key < d.key || (key == d.key && id > d.last_tie)) return 0;
-  double s = scaled(d, logit);
-  return s < d.least ? 0 : weight_of(s);
-}
+// The bin of a scaled logit, greatest first: 64 a nat, so that tokens spread over many.
+__device__ __forceinline__ int bin_of(double x) { return min((int)(-x * 64.0), BINS - 1); }
 
-// The bin of a weight by size, greatest first: 64 a nat, so that tokens spread over many.
-__device__ __forceinline__ int bin_of(double scaled_logit) { return min((int)(-scaled_logit * 64.0), BINS - 1); }
-
-// Sum over the block; every thread gets it.
-__device__ inline u64 block_sum(DrawShared& s, u64 value) {
-  for (int d = 16; d; d >>= 1) value += __shfl_xor_sync(EVERY_LANE, value, d);
-  __syncthreads();
-  if ((threadIdx.x & 31) == 0) s.of_warp[threadIdx.x >> 5] = value;
-  __syncthreads();
-  u64 sum = 0;
-  for (int i = 0; i < DRAW_WARPS; ++i) sum += s.of_warp[i];
-  return sum;
-}
-
-// The first bin at which the sum of s.bins, plus `before`, reaches `target`; adds to `before` what comes before it.
-__device__ inline int find_bin(DrawShared& s, u64& before, double target) {
+// visit(word, key) for the warp's words that have a token, ascending, with the key of token word * 32 + lane, or 0 where
+// the mask leaves it out; all lanes together, until one visit gives true.
+template <class Visit>
+__device__ __forceinline__ void for_each(const Draw& d, Visit visit) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  if (threadIdx.x == 0) s.bin = BINS - 1, s.total = before;
-  __syncthreads();
-  u64 mine = 0;
-  for (int i = 0; i < BINS_A_THREAD; ++i) mine += s.bins[threadIdx.x * BINS_A_THREAD + i];
-  u64 sum = mine;  // inclusive over the warp
+  int each = (d.num_words + DRAW_WARPS - 1) / DRAW_WARPS, first = warp * each, last = min(first + each, d.num_words);
+  for (int base = first; base < last; base += 32) {
+    u32 mine = base + lane < last ? d.words[base + lane] : 0;
+    u32 busy = __ballot_sync(EVERY_LANE, mine != 0);
+    while (busy) {
+      int word[AHEAD_WORDS];
+      u32 key[AHEAD_WORDS];
+#pragma unroll
+      for (int j = 0; j < AHEAD_WORDS; ++j) {
+        int which = __ffs(busy) - 1;
+        busy &= busy - 1;
+        word[j] = which < 0 ? -1 : base + which;
+        u32 bits = __shfl_sync(EVERY_LANE, mine, which & 31);
+        bool is_in = which >= 0 && (bits >> lane & 1);
+        key[j] = is_in ? key_of(logit_at(d.logits, d.offset + (i64)word[j] * 32 + lane, d.dtype)) : 0;
+      }
+#pragma unroll
+      for (int j = 0; j < AHEAD_WORDS; ++j)
+        if (word[j] >= 0 && visit(word[j], key[j])) return;
+    }
+  }
+}
+
+// Sums over the block of what the threads before this one hold; `all` is the whole.
+__device__ inline Mass mass_before(DrawShared& s, u64 weight, u32 count, Mass& all) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  u64 weights = weight;
+  u32 counts = count;
   for (int step = 1; step < 32; step <<= 1) {
-    u64 below = __shfl_up_sync(EVERY_LANE, sum, step);
-    if (lane >= step) sum += below;
-  }
-  if (lane == 31) s.of_warp[warp] = sum;
-  __syncthreads();
-  sum += before - mine;
-  for (int i = 0; i < warp; ++i) sum += s.of_warp[i];
-  if ((double)sum < target && (double)(sum + mine) >= target) {  // in one thread
-    int bin = threadIdx.x * BINS_A_THREAD;
-    while ((double)(sum + s.bins[bin]) < target) sum += s.bins[bin++];
-    s.bin = bin;
-    s.total = sum;
+    u64 more = __shfl_up_sync(EVERY_LANE, weights, step);
+    u32 further = __shfl_up_sync(EVERY_LANE, counts, step);
+    if (lane >= step) weights += more, counts += further;
   }
   __syncthreads();
-  before = s.total;
+  if (lane == 31) s.warp_weights[warp] = weights, s.warp_counts[warp] = counts;
+  __syncthreads();
+  Mass before = {weights - weight, (i64)counts - count};
+  all = {0, 0};
+  for (int i = 0; i < DRAW_WARPS; ++i) {
+    if (i < warp) before.weight += s.warp_weights[i], before.count += s.warp_counts[i];
+    all.weight += s.warp_weights[i], all.count += s.warp_counts[i];
+  }
+  return before;
+}
+
+__device__ __forceinline__ bool reaches(Mass before, u64 weight, u32 count, bool by_weight, double target) {
+  return (by_weight ? (double)(before.weight + weight) : (double)(before.count + count)) >= target;
+}
+
+// The first of `size` bins at which the mass, with what is `before` all of them, reaches `target`; `before` becomes the
+// mass before that bin. The last bin if none does. `all` is the mass of all bins.
+__device__ inline int find_bin(DrawShared& s, const u64* weights, const u32* counts, int size, bool by_weight,
+                               double target, Mass& before, Mass& all) {
+  int each = (size + DRAW_THREADS - 1) / DRAW_THREADS, first = threadIdx.x * each;
+  u64 weight = 0;
+  u32 count = 0;
+  for (int i = first; i < first + each && i < size; ++i) weight += weights[i], count += counts[i];
+  Mass here = mass_before(s, weight, count, all);
+  here.weight += before.weight, here.count += before.count;
+  if (threadIdx.x == 0) s.bin = size - 1, s.before = before;
+  __syncthreads();
+  if (first < size && !reaches(here, 0, 0, by_weight, target) && reaches(here, weight, count, by_weight, target)) {
+    int bin = first;  // in one thread
+    for (; !reaches(here, weights[bin], counts[bin], by_weight, target); ++bin)
+      here.weight += weights[bin], here.count += counts[bin];
+    s.bin = bin, s.before = here;
+  }
+  __syncthreads();
+  before = s.before;
   int bin = s.bin;
   __syncthreads();
   return bin;
 }
 
-__device__ inline void clear_bins(DrawShared& s) {
-  for (int i = threadIdx.x; i < BINS; i += DRAW_THREADS) s.bins[i] = 0;
-  __syncthreads();
+// visit(key) for every token of a bin: from the list if they are listed, else by looking at all tokens again.
+template <class Visit>
+__device__ __forceinline__ void for_bin(DrawShared& s, const Draw& d, int bin, bool is_listed, Visit visit) {
+  if (is_listed) {
+    for (u32 i = threadIdx.x; i < s.num_listed; i += DRAW_THREADS) visit(s.keys[i]);
+    return;
+  }
+  for_each(d, [&](int, u32 key) {
+    double x = key ? scaled(d, key) : LEAST - 1;
+    if (x >= LEAST && bin_of(x) == bin && weight_of(x)) visit(key);
+    return false;
+  });
 }
 
-// Find, from the greatest logit down, the key at which the mass (1 a token, or its weight) first reaches `target`:
-// `before` becomes the mass of greater keys. Bins of the scaled logit first, then digits of the keys in the bin found.
-__device__ inline u32 key_at_mass(DrawShared& s, const Draw& d, bool by_weight, double target, u64& before) {
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  before = 0;
-  clear_bins(s);
-  for (int word = warp; word < d.num_words; word += DRAW_WARPS) {
-    u32 key;
-    u64 weight = weigh(d, word, lane, key);
-    if (weight) atomicAdd(&s.bins[bin_of(scaled(d, value_of(key)))], by_weight ? weight : 1ull);
-  }
-  int bin = find_bin(s, before, target);
-  if (threadIdx.x == 0) s.low = 0xffffffffu, s.high = 0;
+// The key of `bin` at which the mass reaches `target`, `before` being the mass of greater bins and then of greater keys;
+// and how many tokens have that key.
+__device__ inline u32 key_in_bin(DrawShared& s, const Draw& d, int bin, bool by_weight, double target, Mass& before,
+                                 i64& ties) {
+  bool is_listed = s.counts[bin] <= LISTED;
+  if (threadIdx.x == 0) s.num_listed = 0, s.low = 0xffffffffu, s.high = 0;
   __syncthreads();
-  for (int word = warp; word < d.num_words; word += DRAW_WARPS) {
-    u32 key;
-    if (!weigh(d, word, lane, key) || bin_of(scaled(d, value_of(key))) != bin) continue;
+  for_bin(s, d, bin, false, [&](u32 key) {
     atomicMin(&s.low, key);
     atomicMax(&s.high, key);
-  }
+    if (is_listed) s.keys[atomicAdd(&s.num_listed, 1u)] = key;
+  });
   __syncthreads();
-  u32 low = s.low, high = s.high;  // the key lies in this interval
-  while (low < high) {
-    int shift = max(0, 32 - __clz(high - low) - BIN_BITS);
-    clear_bins(s);
-    for (int word = warp; word < d.num_words; word += DRAW_WARPS) {
-      u32 key;
-      u64 weight = weigh(d, word, lane, key);
-      if (weight && low <= key && key <= high) atomicAdd(&s.bins[(high - key) >> shift], by_weight ? weight : 1ull);
-    }
-    u32 digit = find_bin(s, before, target);
+  u32 low = s.low, high = s.high;
+  for (bool is_first = true; is_first || low < high; is_first = false) {
+    int shift = max(0, 32 - __clz(high - low) - DIGIT_BITS);
+    for (int i = threadIdx.x; i < DIGITS; i += DRAW_THREADS) s.digit_weights[i] = 0, s.digit_counts[i] = 0;
+    __syncthreads();
+    for_bin(s, d, bin, is_listed, [&](u32 key) {
+      if (key < low || key > high) return;
+      u32 digit = (high - key) >> shift;
+      atomicAdd(&s.digit_weights[digit], weight_of(scaled(d, key)));
+      atomicAdd(&s.digit_counts[digit], 1u);
+    });
+    __syncthreads();
+    Mass all;
+    u32 digit = find_bin(s, s.digit_weights, s.digit_counts, DIGITS, by_weight, target, before, all);
+    ties = s.digit_counts[digit];
     u32 width = (1u << shift) - 1;
     high -= digit << shift;
-    if (high - low > width) low = high - width;
+    low = high - low > width ? high - width : low;
   }
+  __syncthreads();
   return low;
 }
 
-// Leave out what top-p leaves out: d.key and d.last_tie.
-__device__ inline void cut_to_mass(DrawShared& s, Draw& d, double top_p) {
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  u64 sum = 0;
-  u32 key;
-  for (int word = warp; word < d.num_words; word += DRAW_WARPS) sum += weigh(d, word, lane, key);
-  double target = top_p * (double)block_sum(s, sum);
-  u64 before;
-  d.key = key_at_mass(s, d, true, target, before);
-  u64 weight = weight_of(scaled(d, value_of(d.key)));
-  i64 kept = 1;  // of the ties at this key
-  while ((double)(before + kept * weight) < target) ++kept;
-  // the id of the tie number `kept`: ids are bisected, each time counting the ties up to one
-  int low = 0, high = d.num_words * 32 - 1;
-  while (low < high) {
-    int middle = (low + high) / 2;
-    u64 count = 0;
-    for (int word = warp; word <= middle >> 5; word += DRAW_WARPS)
-      if (weigh(d, word, lane, key) && key == d.key && word * 32 + lane <= middle) ++count;
-    if ((i64)block_sum(s, count) >= kept) high = middle;
-    else low = middle + 1;
+// Leave out what top-k and top-p leave out.
+__device__ inline void cut(DrawShared& s, Draw& d, i64 top_k, double top_p) {
+  for (int i = threadIdx.x; i < BINS; i += DRAW_THREADS) s.weights[i] = 0, s.counts[i] = 0;
+  __syncthreads();
+  for_each(d, [&](int, u32 key) {
+    double x = key ? scaled(d, key) : LEAST - 1;
+    u64 weight = weight_of(x);
+    if (weight) {
+      atomicAdd(&s.weights[bin_of(x)], weight);
+      atomicAdd(&s.counts[bin_of(x)], 1u);
+    }
+    return false;
+  });
+  __syncthreads();
+  Mass all, before = {0, 0};
+  int bin = find_bin(s, s.weights, s.counts, BINS, false, (double)top_k, before, all);
+  u64 kept = all.weight;
+  i64 ties;
+  if (top_k > 0 && all.count > top_k) {
+    d.key = key_in_bin(s, d, bin, false, (double)top_k, before, ties);
+    kept = before.weight + ties * weight_of(scaled(d, d.key));
   }
-  d.last_tie = low;
+  if (top_p >= 1) return;
+  double target = top_p * (double)kept;
+  before = {0, 0};
+  bin = find_bin(s, s.weights, s.counts, BINS, true, target, before, all);
+  d.key = key_in_bin(s, d, bin, true, target, before, ties);
+  u64 weight = weight_of(scaled(d, d.key));
+  d.ties = max((i64)1, (i64)((target - (double)before.weight) / (double)weight) - 1);  // then by exact steps
+  while ((double)(before.weight + d.ties * weight) < target && d.ties < ties) ++d.ties;
 }
 
 __device__ __forceinline__ void philox_round(u64 c[4], u64 k0, u64 k1) {
@@ -186,31 +244,51 @@ __device__ inline double uniform(u64 seed, u64 position) {
 }
 
 // The token at which the running sum of weights, ids ascending, passes `uniform` times the whole; s.token.
-// Each warp owns a run of words.
 __device__ inline void pick(DrawShared& s, const Draw& d, double uniform) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  int each = (d.num_words + DRAW_WARPS - 1) / DRAW_WARPS;
-  int first = warp * each, last = min(first + each, d.num_words);
-  u32 key;
   u64 mine = 0;
-  for (int word = first; word < last; ++word) mine += weigh(d, word, lane, key);
-  u64 sum = block_sum(s, mine), before = 0;
-  for (int i = 0; i < warp; ++i) before += s.of_warp[i];
+  u32 num_ties = 0;
+  for_each(d, [&](int, u32 key) {
+    double x = key ? scaled(d, key) : LEAST - 1;
+    if (key > d.key && x >= d.least) mine += weight_of(x);
+    if (key == d.key && key) ++num_ties;
+    return false;
+  });
+  for (int step = 16; step; step >>= 1) {
+    mine += __shfl_xor_sync(EVERY_LANE, mine, step);
+    num_ties += __shfl_xor_sync(EVERY_LANE, num_ties, step);
+  }
+  __syncthreads();
+  if (lane == 0) s.warp_weights[warp] = mine, s.warp_counts[warp] = num_ties;
+  __syncthreads();
+  double x_tie = d.key ? scaled(d, d.key) : LEAST - 1;
+  u64 tie_weight = x_tie >= d.least ? weight_of(x_tie) : 0;
+  i64 left = d.ties, ties_here = 0;
+  u64 sum = 0, before = 0, here = 0;
+  for (int i = 0; i < DRAW_WARPS; ++i) {
+    i64 taken = min(left, (i64)s.warp_counts[i]);
+    u64 weight = s.warp_weights[i] + taken * tie_weight;
+    if (i == warp) before = sum, here = weight, ties_here = left;
+    left -= taken;
+    sum += weight;
+  }
   double target = uniform * (double)sum;
-  if ((double)before > target || (double)(before + s.of_warp[warp]) <= target) return;  // the same in all lanes
-  for (int word = first; word < last; ++word) {
-    u64 running = weigh(d, word, lane, key);
+  if ((double)before > target || (double)(before + here) <= target) return;  // the same in all lanes
+  for_each(d, [&](int word, u32 key) {
+    double x = key ? scaled(d, key) : LEAST - 1;
+    u32 tied = __ballot_sync(EVERY_LANE, key == d.key && key != 0);
+    bool is_kept = key > d.key || __popc(tied & ((1u << lane) - 1)) < ties_here;
+    u64 running = key >= d.key && key && is_kept && x >= d.least ? weight_of(x) : 0;
+    ties_here -= __popc(tied);
     for (int step = 1; step < 32; step <<= 1) {
       u64 below = __shfl_up_sync(EVERY_LANE, running, step);
       if (lane >= step) running += below;
     }
     u32 passed = __ballot_sync(EVERY_LANE, (double)(before + running) > target);
-    if (passed) {
-      if (lane == 0) s.token = word * 32 + __ffs(passed) - 1;
-      return;
-    }
+    if (passed && lane == 0) s.token = word * 32 + __ffs(passed) - 1;
     before += __shfl_sync(EVERY_LANE, running, 31);
-  }
+    return passed != 0;
+  });
 }
 
 // Draw each row's token: out[row], or -1 as in `walk_best`, which must have run before with out = null. Then counts
@@ -232,17 +310,8 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS)
   __syncthreads();
   if (temperature[row] > 0) {
     Draw d = {logits, row * logits_stride, (int)dtype, words + row * num_words, (int)num_words,
-              (double)value_of(key_in(best)), temperature[row], -31.0, 0, 0x7fffffff};
-    u64 before;
-    i64 k = top_k[row];
-    if (k > 0) {
-      u64 count = 0;
-      u32 key;
-      for (int word = threadIdx.x >> 5; word < d.num_words; word += DRAW_WARPS)
-        if (weigh(d, word, threadIdx.x & 31, key)) ++count;
-      if ((i64)block_sum(s, count) > k) d.key = key_at_mass(s, d, false, (double)k, before);
-    }
-    if (top_p[row] < 1) cut_to_mass(s, d, top_p[row]);
+              (double)value_of(key_in(best)), temperature[row], LEAST, 0, 0x7fffffffffffffff};
+    if (top_k[row] > 0 || top_p[row] < 1) cut(s, d, top_k[row], top_p[row]);
     if (min_p[row] > 0) d.least = max(d.least, log(min_p[row]));
     pick(s, d, uniform(seeds[row], positions[row]));
   }
