@@ -77,7 +77,7 @@ class PairBudget:
         _check_vertices(self.graph, [self.source, self.target])
         if len(self.budgets) != self.graph.order:
             raise GraphError(f"{len(self.budgets)} rows of budgets for {self.graph.order} vertices")
-        for row in self.budgets:
+        for row in {id(row): row for row in self.budgets}.values():  # a uniform budget is one row, n times
             _check_row(self.graph, row)
 
     @property

@@ -138,6 +138,7 @@ def decide_pair(instance: PairBudget, *, max_steps: int | None = None) -> Verdic
     Source: Theorem 6(i) with Lemma 2.
     """
     meters = Meters(max_steps)
+    meters.spend(instance.graph.order**2)  # the counts of the certificate
     asked = instance.requirements
     counts: dict[int, tuple[int, ...]] = {}
     rows: list[dict[str, object]] = []

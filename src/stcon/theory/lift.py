@@ -176,7 +176,7 @@ def decide_root(instance: RootBudget, *, early: bool = True, max_steps: int | No
 
 
 def decide_pair(instance: PairBudget, *, early: bool = True, max_steps: int | None = None) -> Verdict:
-    """PairBudget by Theorem 9 on U(G); evidence and meters are those of U(G).
+    """PairBudget by Theorem 9 on U(G); evidence and meters are those of U(G), whose building counts as steps too.
 
     Args:
         instance: any graph and budgets.
@@ -189,6 +189,7 @@ def decide_pair(instance: PairBudget, *, early: bool = True, max_steps: int | No
     """
     asked, order = instance.requirements, instance.graph.order
     meters = Meters(max_steps)
+    meters.spend(order * (order + instance.graph.size))  # U(G) is built
     found = _certify(instance.rooted(), early, meters)
     if found.broken:
         broken = (a for a in range(order) if _certify(instance.row(a), True, meters).broken)

@@ -13,7 +13,9 @@ class TooMuchWork(GraphError):
     """
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"more than {limit:,} steps; allow more, or use the method 'counts', which needs few")
+        super().__init__(
+            f"more than {limit:,} steps; allow more, or make the graph smaller ('counts' needs the fewest)"
+        )
         self.limit = limit
 
 

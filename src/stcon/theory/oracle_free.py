@@ -274,6 +274,7 @@ def decide_strongly_few(instance: StronglyFew, *, early: bool = True, max_steps:
     """
     simple = StronglyFew(instance.graph.without_parallel_edges(), instance.source, instance.target, instance.cap)
     meters = Meters(max_steps)
+    meters.spend(simple.graph.order**2)  # the counts of the certificate
     prime = unfolding_prime(simple, meters)
     _meter_tape(simple, prime, meters)
     budgets = (instance.cap,) * simple.graph.order

@@ -163,8 +163,9 @@ def decide_pair(instance: PairBudget, *, max_steps: int | None = None) -> Verdic
         TooMuchWork: past `max_steps`.
     Source: Theorem 17 with Lemma 2.
     """
-    rooted = instance.rooted()
     order = instance.graph.order
+    Meters(max_steps).spend(order * (order + instance.graph.size))  # U(G) is built
+    rooted = instance.rooted()
     meters = _Meters(rooted.graph, rooted.total, max_steps)
     row = _root_counts(rooted, meters)
     if row is None:
