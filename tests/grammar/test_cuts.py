@@ -22,7 +22,7 @@ from stcon.grammar.machine import DEAD, STACK_CAP, Configuration, Machine
 from stcon.grammar.structure import forced_chain, run_graph, steps_by_class
 from stcon.theory.blocks import BlockProduct, Crossings, block_product, crossings
 
-PLAN = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+PLAN = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 
 Place = tuple[int, tuple[int, ...]]
 
@@ -248,7 +248,7 @@ def check_random_schema(seed: int) -> int:
 
 def test_random_schemas_are_the_products_of_their_segments() -> None:
     """On random schemas, spacings and starting places: Lemma 12, by random accepted texts."""
-    assert sum(map(check_random_schema, range(40))) > 60
+    assert sum(map(check_random_schema, range(30))) > 40
 
 
 @pytest.mark.long
