@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from stcon.errors import InvalidGrammar, InvalidOption, Unsupported
+from stcon.grammar.cfg.brackets import with_brackets
 from stcon.grammar.cfg.conflict import describe
 from stcon.grammar.cfg.determine import Undecided, determine
 from stcon.grammar.cfg.embedded import bytes_after, compile_embedded, first_bytes
@@ -13,7 +14,8 @@ from stcon.grammar.cfg.frames import Task
 from stcon.grammar.cfg.grammar import StackSetGrammar
 from stcon.grammar.cfg.lexer import Lexer
 from stcon.grammar.cfg.networks import Networks
-from stcon.grammar.cfg.normal import normalize, set_first
+from stcon.grammar.cfg.normal import normalize, open_calls, set_first
+from stcon.grammar.cfg.pushdown import Pushdown
 from stcon.grammar.cfg.regular import collapse
 from stcon.grammar.cfg.stacks import StackSetMachine
 from stcon.grammar.cfg.syntax import Source
@@ -85,20 +87,23 @@ def compile_source(
 ) -> Grammar:
     """As `compile_grammar`, of a grammar as read."""
     lexer = Lexer(source)
-    networks = Networks(source)
-    pushdown = normalize(networks, networks.number[source.start], lexer.nullable)
     embedded = compile_embedded(source.schemas, whitespace)
     first = [first_bytes(machine) for machine in embedded]
-    if strategy == "stacks":
-        undecided = Undecided("asked", None)
-    else:
-        collapse(pushdown, lexer)
-        set_first(pushdown, lexer.first, first)
-        found = determine(Task(pushdown, lexer, first, [bytes_after(machine) for machine in embedded]))
+    pushdown = _normal(source, lexer, first)
+    undecided = Undecided("asked", None)
+    if strategy != "stacks":
+        more = [bytes_after(machine) for machine in embedded]
+        plain = Task(_collapsed(pushdown, lexer, first), lexer, first, more)
+        changed = with_brackets(source)
+        bracketed = plain
+        if changed is not source:
+            opened = _normal(changed, lexer, first)
+            open_calls(opened)
+            bracketed = plain._replace(pushdown=_collapsed(opened, lexer, first))
+        found = determine(plain, bracketed)
         if not isinstance(found, Undecided):
             return Grammar(emit(found, embedded, max_states), kind="grammar", source=text)
         undecided = found
-    set_first(pushdown, lexer.first, first)
     conflict = describe(undecided, pushdown, StackSetMachine(pushdown, lexer))
     if strategy == "deterministic":
         raise Unsupported(
@@ -110,6 +115,19 @@ def compile_source(
             advice="make its alternatives differ before the value",
         )
     return StackSetGrammar(pushdown, lexer, conflict, source=text, max_states=max_states)
+
+
+def _normal(source: Source, lexer: Lexer, first: list[int]) -> Pushdown:
+    networks = Networks(source)
+    pushdown = normalize(networks, networks.number[source.start], lexer.nullable)
+    set_first(pushdown, lexer.first, first)
+    return pushdown
+
+
+def _collapsed(pushdown: Pushdown, lexer: Lexer, first: list[int]) -> Pushdown:
+    collapse(pushdown, lexer)
+    set_first(pushdown, lexer.first, first)
+    return pushdown
 
 
 def _require(option: str, given: object, choices: tuple[str, ...]) -> None:

@@ -18,14 +18,15 @@ from typing import NamedTuple
 from stcon.grammar.cfg.frames import Frames, Refusal, Site, Task, blocks
 from stcon.grammar.cfg.leftrec import strongly_connected
 from stcon.grammar.cfg.pushdown import Pushdown
-from stcon.grammar.cfg.regular import body
+from stcon.grammar.cfg.regular import body, callees
 
 MAX_ROUNDS = 40
 MAX_PAIRS = 400
 MAX_DEPTH = 60
 MAX_PLACES = 400_000
 MAX_CANDIDATES = 12
-SIZES = (3_000, 20_000)
+SIZES = (3_000, 6_000, 20_000)
+MAX_CHECKS = 300_000
 
 _ROOT = -1
 
@@ -44,29 +45,44 @@ class Undecided(NamedTuple):
     pair: tuple[int, int] | None
 
 
-def determine(task: Task) -> Frames | Undecided:
-    """The states of a deterministic machine, all explored; or why there are none."""
+def determine(plain: Task, bracketed: Task) -> Frames | Undecided:
+    """The states of a deterministic machine, all explored; or why there are none.
+
+    Args:
+        plain: the grammar.
+        bracketed: the same with its brackets as rules (`stcon.grammar.cfg.brackets`), or the same task.
+    """
     undecided = Undecided("size", None)
-    for max_states in SIZES:
-        is_small = True
-        for called in candidates(task.pushdown):
-            try:
-                return _attempt(task, called, max_states)
-            except Refusal as refusal:
-                is_small = is_small and refusal.why != "size"
-                if undecided.pair is None or refusal.why == "recursion":
-                    undecided = Undecided(refusal.why, refusal.pair)
-        if is_small:
-            break
+    for task, called, brackets, max_states in _attempts(plain, bracketed):
+        try:
+            return _attempt(task, called, brackets, max_states)
+        except Refusal as refusal:
+            if task is plain and (undecided.pair is None or refusal.why == "recursion"):
+                undecided = Undecided(refusal.why, refusal.pair)
     return undecided
 
 
-def _attempt(task: Task, called: frozenset[int], max_states: int) -> Frames:
+def _attempts(plain: Task, bracketed: Task) -> Iterator[tuple[Task, frozenset[int], frozenset[int], int]]:
+    """What to try: brackets alone first, which cost least on the stack; what is large last."""
+    none: frozenset[int] = frozenset()
+    tied = tied_entries(bracketed.pushdown)
+    brackets = brackets_of(bracketed.pushdown, tied)
+    if tied:
+        yield bracketed, none, brackets, SIZES[1]
+    for called in candidates(plain.pushdown):
+        yield plain, called, none, SIZES[0]
+    if tied:
+        yield bracketed, none, brackets, SIZES[2]
+        yield plain, tied_entries(plain.pushdown), none, SIZES[2]
+    yield plain, frozenset(called_entries(plain.pushdown)[0]), none, SIZES[2]
+
+
+def _attempt(task: Task, called: frozenset[int], brackets: frozenset[int], max_states: int) -> Frames:
     """Explore with more and more sites inlined. Raises `Refusal`."""
     inlined: frozenset[Site] = frozenset()
     reasons: dict[int, tuple[int, int]] = {}
     for _ in range(MAX_ROUNDS):
-        frames = Frames(task, called, inlined, max_states, reasons=reasons)
+        frames = Frames(task, called, inlined, max_states, brackets=brackets, reasons=reasons)
         exploration = Exploration(frames, task.embed_more)
         exploration.run()
         sites = exploration.lossy_sites()
@@ -77,21 +93,8 @@ def _attempt(task: Task, called: frozenset[int], max_states: int) -> Frames:
 
 
 def candidates(pushdown: Pushdown) -> Iterator[frozenset[int]]:
-    """Sets of rules to call: one rule in each knot, where that cuts it; all in knots; all."""
-    graph: dict[int, set[int]] = {}
-    deep: set[tuple[int, int]] = set()
-    todo = [pushdown.start]
-    while todo:
-        entry = todo.pop()
-        if entry in graph:
-            continue
-        graph[entry] = set()
-        for state in body(pushdown, entry):
-            for callee, tail in pushdown.calls[state]:
-                graph[entry].add(callee)
-                if tail:
-                    deep.add((entry, callee))
-                todo.append(callee)
+    """Sets of rules to call: one rule in each knot, where that cuts it; all rules in knots; all rules."""
+    graph, deep = called_entries(pushdown)
     knots = _knots(graph, deep, set(graph))
     if not knots:
         yield frozenset()
@@ -102,6 +105,60 @@ def candidates(pushdown: Pushdown) -> Iterator[frozenset[int]]:
                 yield frozenset(cut[min(index, len(cut) - 1)] for cut in cuts)
         yield frozenset(entry for knot in knots for entry in knot)
     yield frozenset(graph)
+
+
+def tied_entries(pushdown: Pushdown) -> frozenset[int]:
+    """The entries of rules in knots: those that can be inside themselves with something left on the stack."""
+    graph, deep = called_entries(pushdown)
+    return frozenset(entry for knot in _knots(graph, deep, set(graph)) for entry in knot)
+
+
+def called_entries(pushdown: Pushdown) -> tuple[dict[int, set[int]], set[tuple[int, int]]]:
+    """Entry → the entries that its rule calls, from the start on; and the calls that leave something on the stack."""
+    graph: dict[int, set[int]] = {}
+    deep: set[tuple[int, int]] = set()
+    todo = [pushdown.start]
+    while todo:
+        entry = todo.pop()
+        if entry in graph:
+            continue
+        graph[entry] = set()
+        for state in body(pushdown, entry):
+            for callee, is_deep in callees(pushdown, state):
+                graph[entry].add(callee)
+                if is_deep:
+                    deep.add((entry, callee))
+                todo.append(callee)
+    return graph, deep
+
+
+def brackets_of(pushdown: Pushdown, tied: frozenset[int]) -> frozenset[int]:
+    """The states entered by reading whose rest of the rule calls a rule of `tied` and ends with a byte of its own.
+
+    They are called without risk: a frame that has ended cannot go on.
+    """
+    closed = _closed(pushdown)
+    entered = {tail[0] for table in (pushdown.reads, pushdown.lexemes) for moves in table for _, tail in moves if tail}
+    return frozenset(
+        state
+        for state in entered & closed
+        if state in tied or any(c in tied for member in body(pushdown, state) for c, _ in callees(pushdown, member))
+    )
+
+
+def _closed(pushdown: Pushdown) -> set[int]:
+    """The states that end only with a byte after which they cannot go on: what is left of all, round by round."""
+    closed = {state for state in range(len(pushdown.reads)) if not pushdown.accepts[state]}
+    while True:
+        open_states = {
+            state
+            for state in closed
+            if any(tail and tail[-1] not in closed for _, _, tail in pushdown.moves(state))
+            or any(not tail and entry not in closed for entry, tail in pushdown.calls[state])
+        }
+        if not open_states:
+            return closed
+        closed -= open_states
 
 
 def _knots(graph: dict[int, set[int]], deep: set[tuple[int, int]], within: set[int]) -> list[list[int]]:
@@ -125,6 +182,8 @@ class Exploration:
         self.callers: dict[int, dict[tuple[int, int], None]] = {}
         self.ended: dict[int, dict[int, None]] = {}
         self._todo: list[tuple[int, int]] = []
+        self.checks = 0
+        self._reads: dict[int, int] = {}
         self._inclusion = Inclusion(self)
         self._is_lossless: dict[tuple[Config, Config], bool] = {}
 
@@ -178,10 +237,27 @@ class Exploration:
                 continue
             own = self._own(state)
             if own:
+                bytes_read = sum(mask for mask, _ in own)  # they are disjoint
                 for after, chain in self._follow(frame, label):
+                    self.checks += 1
+                    if self.checks > MAX_CHECKS:
+                        raise Refusal("size")
+                    if not bytes_read & self._bytes(after) or self._is_settled(chain, sites):
+                        continue
                     if not self._loses_nothing(state, own, after, chain):
                         sites |= self._sites(state, after, chain)
         return frozenset(sites)
+
+    def _bytes(self, state: int) -> int:
+        """The bytes that `state` reads."""
+        if state not in self._reads:
+            self._reads[state] = sum(mask for mask, _ in self.frames.row(state))
+        return self._reads[state]
+
+    def _is_settled(self, chain: tuple[int, ...], sites: set[Site]) -> bool:
+        """Whether the calls of `chain` will be inlined anyway."""
+        found = [self.frames.sites[symbol] for symbol in chain]
+        return any(found) and all(each <= sites for each in found)
 
     def _own(self, state: int) -> list[tuple[int, tuple[int, tuple[int, ...]]]]:
         if state in self.frames.embeds:
@@ -248,6 +324,7 @@ class Inclusion:
         self.exploration = exploration
         self.frames = exploration.frames
         self._assumed: dict[tuple[Config, Config], None] = {}
+        self._shown: set[tuple[Config, Config]] = set()
         self._refuted: set[tuple[Config, Config]] = set()
         self._left = 0
         self._depth = 0
@@ -256,10 +333,13 @@ class Inclusion:
         """Whether `a` has every completion of `b`, shown within `MAX_PAIRS` pairs."""
         self._assumed.clear()
         self._left = MAX_PAIRS
-        return self._includes(a, b)
+        holds = self._includes(a, b)
+        if holds:  # then so do all pairs that were assumed on the way: together they are a simulation
+            self._shown.update(self._assumed)
+        return holds
 
     def _includes(self, a: Config, b: Config) -> bool:
-        if (a, b) in self._assumed:
+        if (a, b) in self._assumed or (a, b) in self._shown:
             return True
         if (a, b) in self._refuted:
             return False

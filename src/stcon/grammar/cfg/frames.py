@@ -8,10 +8,12 @@ bytes tell them apart. On a byte
 * some items read it: the next state is the set of what they become;
 * all that could read it are calls of rules in `called`: one frame is called for all of them, and each goes on where it
   stands when the frame returns the label that says which slots were finished. This is left factoring through calls;
-* both: the calls are made part of the set (*inlined*), for this byte. If that recurs, the stacks of a set grow without
-  end, and the construction is given up: `Refusal`.
+* all that read it go on inside *brackets* (`brackets`): the rest of each one's rule is called as a frame of its own;
+* calls and others: the calls are made part of the set (*inlined*), for this byte. If that recurs, the stacks of a set
+  grow without end, and the construction is given up: `Refusal`.
 
-What is left to choose is `called`, and the call sites that are always inlined (`stcon.grammar.cfg.determine`).
+What is left to choose is `called`, `brackets` and the call sites that are always inlined
+(`stcon.grammar.cfg.determine`).
 
 Lexemes are calls of a frame of their own: the automaton of all terminals that may come next, which returns the set of
 those that match. A frame's own bytes go before returning, so lexemes are as long as can be.
@@ -118,6 +120,7 @@ class Frames:
         task: the grammar.
         called: entries of the rules that are called.
         inlined: call sites that are inlined nevertheless.
+        brackets: states whose rest of the rule is called once they are entered by reading.
         max_states: one more is a `Refusal`.
         entry: where to begin; None: the grammar's start.
         reasons: state left on a stack by an inlined call → the states (one with a move of its own, one with the call)
@@ -137,6 +140,7 @@ class Frames:
         inlined: frozenset[Site],
         max_states: int,
         *,
+        brackets: frozenset[int] = frozenset(),
         entry: int | None = None,
         reasons: dict[int, tuple[int, int]] | None = None,
     ) -> None:
@@ -144,6 +148,7 @@ class Frames:
         self.pushdown, self.lexer, self.embed_first = pushdown, task.lexer, task.embed_first
         self.called = called
         self.inlined = inlined
+        self.brackets = brackets
         self.max_states = max_states
         self.reasons = {} if reasons is None else reasons
         self.items: list[frozenset[Item] | None] = []
@@ -283,7 +288,22 @@ class Frames:
             return self._lexeme(state, moves, ignored, block)
         if ignored and not moves.reads:
             return self._lexeme(state, moves, ignored, block)
-        return [(block, (self.state(frozenset(item for _, item in moves.reads)), ()))] if moves.reads else []
+        return [(block, self._entered([item for _, item in moves.reads]))] if moves.reads else []
+
+    def _entered(self, items: list[Item]) -> Edge:
+        """Where reading leads: the set of `items`, or the frame of what is between brackets."""
+        rests: dict[int, set[Item]] = {}
+        for slot, stack in items:
+            rests.setdefault(stack[0] if stack else -1, set()).add((slot, stack[1:]))
+        after = tuple((slot, frozenset(rests[top])) for slot, top in enumerate(sorted(rests)))
+        if not self._are_brackets(rests) or all(rest == {(slot, ())} for slot, rest in after):
+            return self.state(frozenset(items)), ()
+        frame = self.state(frozenset((slot, (top,)) for slot, top in enumerate(sorted(rests))))
+        return frame, (self._new_symbol(Symbol(frame, after), {_entrance(rests)}),)
+
+    def _are_brackets(self, tops: Iterable[int]) -> bool:
+        distinct = set(tops)
+        return len(distinct) <= MAX_SLOTS and distinct <= self.brackets and _entrance(distinct) not in self.inlined
 
     def _explain(self, state: int, site: Site, block: int) -> None:
         for member in site[2] or site[1:2]:
@@ -332,8 +352,31 @@ class Frames:
             after.setdefault(terminal, set()).update(items)
         automaton = self.lexer.automaton(frozenset(after))
         frame = self._lexeme_state(automaton, self.lexer.start(automaton))
-        symbol = self._new_symbol(Symbol(frame, tuple((t, frozenset(after[t])) for t in sorted(after))), set())
-        return [(mask & block, (target, (symbol,))) for mask, (target, _) in self.row(frame) if mask & block]
+        pushes = self._between(frame, after)
+        return [(mask & block, (target, pushes)) for mask, (target, _) in self.row(frame) if mask & block]
+
+    def _between(self, frame: int, after: dict[int, set[Item]]) -> tuple[int, ...]:
+        """The symbols to push below a lexeme: what each terminal goes on with, as a frame of its own if in brackets."""
+        pushes: tuple[int, ...] = ()
+        if self._are_brackets(stack[0] if stack else -1 for items in after.values() for _, stack in items):
+            slots: dict[tuple[int, frozenset[Item]], int] = {}
+            inside: dict[int, set[Item]] = {}
+            for terminal, items in sorted(after.items()):
+                rests: dict[int, set[Item]] = {}
+                for slot, stack in items:
+                    rests.setdefault(stack[0], set()).add((slot, stack[1:]))
+                inside[terminal] = {
+                    (slots.setdefault((top, frozenset(rest)), len(slots)), (top,))
+                    for top, rest in sorted(rests.items())
+                }
+            below = tuple((slot, rest) for (_, rest), slot in slots.items())
+            if len(slots) <= MAX_SLOTS and any(rest != {(slot, ())} for slot, rest in below):
+                first = self.state(frozenset(item for items in inside.values() for item in items))
+                tops = {stack[0] for items in inside.values() for _, stack in items}
+                pushes = (self._new_symbol(Symbol(first, below), {_entrance(tops)}),)
+                after = inside
+        symbol = Symbol(frame, tuple((t, frozenset(after[t])) for t in sorted(after)))
+        return (*pushes, self._new_symbol(symbol, set()))
 
     def _embed(self, moves: _Moves, ignored: list[int]) -> Edge:
         if moves.reads or moves.lexemes or ignored or len({index for index, _ in moves.embeds}) > 1:
@@ -400,6 +443,11 @@ class Frames:
                     seen.add(after)
                     todo.append(after)
         return _Expansion(tuple(reads), tuple(calls), tuple(lexemes), tuple(embeds), () in seen)
+
+
+def _entrance(tops: Iterable[int]) -> Site:
+    """What stands for entering brackets whose first states are `tops`, among call sites."""
+    return -1, -1, tuple(sorted(tops))
 
 
 def blocks(masks: Iterable[int]) -> list[int]:

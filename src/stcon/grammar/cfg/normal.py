@@ -170,6 +170,26 @@ def _drop_idle(result: Pushdown) -> None:
             moves[:] = dict.fromkeys((letter, tuple(s for s in tail if s not in idle)) for letter, tail in moves)
 
 
+def open_calls(result: Pushdown) -> None:
+    """In tails, put what a state calls in its place where it does nothing else: what is read leads to the entry."""
+    opened: dict[int, Tail] = {}
+    for state in range(len(result.reads)):
+        others = result.accepts[state] or result.reads[state] or result.lexemes[state] or result.embeds[state]
+        if not others and len(result.calls[state]) == 1 and state not in result.entries:
+            entry, tail = result.calls[state][0]
+            opened[state] = (entry, *tail)
+    for table in result.tables():
+        for moves in table:
+            moves[:] = dict.fromkeys((letter, _opened(result, opened, tail)) for letter, tail in moves)
+
+
+def _opened(result: Pushdown, opened: dict[int, Tail], tail: Tail) -> Tail:
+    found: Tail = ()
+    for state in reversed(tail):
+        found = result.joined(opened.get(state, (state,)), found)
+    return found
+
+
 def _merge_equal(result: Pushdown) -> None:
     """Step 3: repeatedly, states with the same moves become the first of them."""
     for _ in range(50):

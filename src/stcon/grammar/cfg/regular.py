@@ -46,16 +46,24 @@ def call_graph(pushdown: Pushdown) -> dict[int, set[int]]:
 
 def call_graph_of(pushdown: Pushdown, entry: int) -> set[int]:
     """The entries that are called in the body of `entry`."""
-    return {callee for state in body(pushdown, entry) for callee, _ in pushdown.calls[state]}
+    return {callee for state in body(pushdown, entry) for callee, _ in callees(pushdown, state)}
+
+
+def callees(pushdown: Pushdown, state: int) -> list[tuple[int, bool]]:
+    """The entries that the moves of `state` lead to, and whether something is left on the stack below them."""
+    found = [(callee, bool(tail)) for callee, tail in pushdown.calls[state]]
+    for _, _, tail in pushdown.moves(state):
+        found.extend((s, index + 1 < len(tail)) for index, s in enumerate(tail) if s in pushdown.entries)
+    return found
 
 
 def body(pushdown: Pushdown, entry: int) -> list[int]:
-    """The states of the rule of `entry`: those that its moves lead to."""
+    """The states of the rule of `entry`: those that its moves lead to, other entries left out."""
     found, seen = [entry], {entry}
     for state in found:
         for _, _, tail in pushdown.moves(state):
             for member in tail:
-                if member not in seen:
+                if member not in seen and member not in pushdown.entries:
                     seen.add(member)
                     found.append(member)
     return found
