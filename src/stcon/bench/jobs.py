@@ -70,17 +70,27 @@ def jobs() -> list[Job]:
 
 
 def measure(
-    model: Model, *, slots: int = 8, max_tokens: int = 200, progress: Callable[[str], None] = lambda _: None
+    model: Model,
+    peer_model: Any,
+    *,
+    slots: int = 8,
+    max_tokens: int = 200,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
-    """Ours with both prompts, then the peer with both; a short warm-up of each first."""
+    """Ours with both prompts, then the peer with both; a short warm-up of each first.
+
+    Args:
+        model: of ours.
+        peer_model: the same weights as a network of transformers.
+    """
     work = jobs()
     runs = []
-    for name, write in (("stcon", ours), (PEER, peer)):
-        write(model, work[:2], prompts(model, work[:2], "keys"), slots, WARM_UP)
+    for name, write, runner in (("stcon", ours, model), (PEER, peer, peer_model)):
+        write(runner, work[:2], prompts(model, work[:2], "keys"), slots, WARM_UP)
         for prompt in ("schema", "keys"):
             progress(f"{name}, {prompt} in the prompt")
             ids = prompts(model, work, prompt)
-            outcome = write(model, work, ids, slots, max_tokens)
+            outcome = write(runner, work, ids, slots, max_tokens)
             runs.append(
                 Run(
                     engine=name,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stcon.commands.inputs import environment, json_option, write_json
 from stcon.commands.progress import Progress
+
+if TYPE_CHECKING:
+    from stcon.models.base import Model
 
 _MODEL = click.option(
     "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
@@ -37,11 +40,11 @@ def throughput(
     with Progress() as progress:
         runs = measure(model, streams=numbers, max_tokens=32 if quick else max_tokens, progress=progress)
     red = failures(runs)
-    titles = ("streams", "kind", "feeding", "tokens/s", "writing\ntokens/s", "steps", "ms a\nstep", "masks,\ndraws")
+    titles = ("streams", "kind", "feeding", "tok/s", "writing\ntok/s", "steps", "ms a\nstep", "masks,\ndraws")
     rows = [
         (
             str(run.streams),
-            run.kind,
+            {"free": "free", "constrained": "mixed"}[run.kind],
             run.feeding if run.kind == "constrained" else "-",
             "-" if red else f"{run.rate:.1f}",
             "-" if red else f"{run.writing_rate:.1f}",
@@ -73,7 +76,9 @@ def jobs(*, model_name: str | None, slots: int, max_tokens: int, json_file: str 
 
     model = load(model_name)
     with Progress() as progress:
-        runs = measure(model, slots=slots, max_tokens=max_tokens, progress=progress)
+        runs = measure(
+            model, _of_transformers(model, model_name), slots=slots, max_tokens=max_tokens, progress=progress
+        )
     red = failures(runs)
     rows = [
         (
@@ -123,6 +128,15 @@ def grammars(*, model_name: str | None, quick: bool, json_file: str | None) -> i
     _print(("grammar", "states", "compile\ns", "first\ns", "longest\nfirst s", "MB above\nmodel", "valid"), rows)
     about = {"model": model.name}
     return _end(as_json(served, {**about, **environment(), "failures": red}), red, json_file, about)
+
+
+def _of_transformers(model: Model, name: str | None) -> Model:
+    """The same model as transformers runs it."""
+    import stcon
+
+    if type(model).__module__ == "stcon.models.transformers":
+        return model
+    return stcon.load_model(name or "default", runner="transformers")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

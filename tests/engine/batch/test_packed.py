@@ -180,12 +180,10 @@ def test_greedy_on_the_device_is_the_hosts(model):
         bits[3] = False
         words = [np.packbits(np.pad(row, (0, -size % 32)), bitorder="little").view(np.int32) for row in bits]
         masks = [None if i == 1 else word for i, word in enumerate(words)]
-        found = TorchLogits(torch.tensor(rows), size, on_device=True).greedy(masks)
+        found = TorchLogits(torch.tensor(rows), size).greedy(masks)
         for i in (0, 1, 2, 5):
-            expected = np.where(bits[i] | (i == 1), rows[i, :size], -np.inf)
-            assert rows[i, found[i]] == expected.max()
+            assert found[i] == np.where(bits[i] | (i == 1), rows[i, :size], -np.inf).argmax()
         assert found[3] == found[4] == -1
-        assert TorchLogits(torch.tensor(rows), size).greedy(masks) is None
 
 
 LEAN = {

@@ -353,11 +353,13 @@ class Batch:
 
     def _drawn_by_the_model(self, rows: Sequence[Row], logits: StepLogits) -> Sequence[int]:
         """Tokens for rows that are drawn where the logits are; -1 for the others."""
-        greedy = [row.writer.output.can_take_greedily() and not row.followers for row in rows]
-        tokens = logits.greedy([row.writer.output.mask for row in rows]) if any(greedy) else None
+        outputs = [row.writer.output for row in rows]
+        if all(output.needs_logits for output in outputs):
+            return [-1] * len(rows)
+        tokens = logits.draw(outputs)
         if tokens is None:
             return [-1] * len(rows)
-        return [token if is_greedy else -1 for token, is_greedy in zip(tokens, greedy, strict=True)]
+        return [-1 if output.needs_logits else token for token, output in zip(tokens, outputs, strict=True)]
 
     def _share(self, row: Row) -> None:
         """The row has read its prompt, so others with the same beginning may copy it."""

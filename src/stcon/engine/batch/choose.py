@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from stcon.engine.batch.model import BatchModel
 from stcon.engine.batch.sessions import SessionRows
+from stcon.errors import ModelUnavailable
 
 if TYPE_CHECKING:
+    from stcon.engine.batch.walking import DeviceDraws
     from stcon.models.base import Model
 
 DEFAULT_ROW_TOKENS = 4096
@@ -29,12 +32,26 @@ def rows_for(model: Model, num_rows: int = 16, *, row_tokens: int | None = None)
         from stcon.engine.batch.static import StaticRows
 
         longest = min(model.context_length, static.context_length, row_tokens or DEFAULT_ROW_TOKENS)
-        return StaticRows(model, static, num_rows, row_tokens=longest, num_parked=num_rows // 2)
+        draws = _draws(model, static.device, num_rows)
+        return StaticRows(model, static, num_rows, row_tokens=longest, num_parked=num_rows // 2, draws=draws)
     for pack in (_packed_lean, _packed_transformers):
         rows = pack(model, num_rows)
         if rows is not None:
             return rows
     return session_rows(model, num_rows)
+
+
+def _draws(model: Model, device: Any, num_rows: int) -> DeviceDraws | None:
+    """Draws by the CUDA kernels, where they can be had."""
+    if not str(device).startswith("cuda"):
+        return None
+    from stcon.engine.batch.walking import cuda_draws
+
+    try:
+        return cuda_draws(model.vocabulary, device, num_rows)
+    except ModelUnavailable as error:
+        warnings.warn(f"tokens are drawn without the GPU kernels, slowly: {error}", RuntimeWarning, stacklevel=3)
+        return None
 
 
 def _packed_lean(model: Model, num_rows: int) -> BatchModel | None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stcon.engine.sampling import Float32, Int32
 
 if TYPE_CHECKING:
+    from stcon.engine.output import Output
     from stcon.models.base import Model
 
 
@@ -43,15 +44,14 @@ class StepLogits(ABC):
     def row(self, index: int) -> Float32:
         """float32[V] of entry `index`, on the host; the caller may write to it."""
 
-    def greedy(self, masks: Sequence[Int32 | None]) -> Sequence[int] | None:
-        """The largest logit of each entry under its mask, drawn where the logits are.
+    def draw(self, outputs: Sequence[Output]) -> Sequence[int] | None:
+        """Each entry's next token, drawn where the logits are: the one that the host would draw.
 
         Args:
-            masks: for each entry int32[W], or None for every token.
+            outputs: whose the entries are: their masks, places and sampling.
 
         Returns:
-            Token ids, -1 where nothing is admissible or the logits are not numbers; None: not done here (the default),
-            so that rows are brought to the host and drawn there.
+            Token ids, -1 where the host must draw; None: all of them (the default).
         """
         return None
 

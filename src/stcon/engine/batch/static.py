@@ -26,6 +26,7 @@ from stcon.engine.batch.torch_logits import TorchLogits
 from stcon.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from stcon.engine.batch.walking import DeviceDraws
     from stcon.models.base import Model
     from stcon.models.static import StaticModel
 
@@ -42,6 +43,7 @@ class StaticRows(BatchModel):
         row_tokens: most tokens of a row; None: the context.
         num_parked: slots for the prompt cache.
         ragged: see the module; None: as the model says.
+        draws: draws on the device, for at least `num_rows` rows; None: see `TorchLogits`.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class StaticRows(BatchModel):
         row_tokens: int | None = None,
         num_parked: int = 0,
         ragged: bool | None = None,
+        draws: DeviceDraws | None = None,
     ) -> None:
         import torch
 
@@ -66,6 +69,7 @@ class StaticRows(BatchModel):
         self.num_rows = num_rows
         self.row_tokens = row_tokens or longest
         self.weight_bytes = _weight_bytes(static)
+        self._draws = draws
         self._num_slots = num_rows + 1  # one more: what is copied to be parked
         capacity = min(self.row_tokens + MAX_STEP, static.context_length)
         self.cache = static.new_cache(self._num_slots + num_parked, capacity)
@@ -168,7 +172,7 @@ class StaticRows(BatchModel):
                 found.update(self._feed_together(group))
             rows = [found[span.row] for span in spans if span.wants_logits]
             logits = torch.stack(rows) if rows else torch.empty((0, self.static.vocab_size), device=self._device)
-        return TorchLogits(logits, self.model.vocabulary.size)
+        return TorchLogits(logits, self.model.vocabulary.size, draws=self._draws if rows else None)
 
     def _feed_together(self, spans: Sequence[Span]) -> dict[int, Any]:
         """One call over the first slots; the logits of the rows that wanted them, by row."""
