@@ -171,6 +171,10 @@ template <class T, class U>
 T atomicExch(T* at, U value) { T old = *at; *at = value; return old; }
 inline unsigned atomicInc(unsigned* at, unsigned last) { unsigned old = *at; *at = old >= last ? 0 : old + 1; return old; }
 
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline int __popcll(unsigned long long bits) { return __builtin_popcountll(bits); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
 inline int __clz(unsigned bits) { return bits ? __builtin_clz(bits) : 32; }

@@ -21,7 +21,9 @@ from stcon.errors import ModelUnavailable
 
 SOURCE_DIR = Path(__file__).parent / "source"
 MAIN_FILE = "kernels.cu"
-KERNELS = ("walk_bitmask", "walk_mask_logits", "walk_best", "advance_rows", "draw_tokens")
+STAGE_BYTES = 56 << 10  # as in walk.cuh
+STAGING_KERNELS = ("walk_bitmask", "walk_mask_logits", "walk_best")
+KERNELS = (*STAGING_KERNELS, "advance_rows", "draw_tokens")
 
 
 class Kernels(Protocol):
@@ -32,7 +34,9 @@ class Kernels(Protocol):
         """Threads of a block of ``draw_tokens``."""
         ...
 
-    def launch(self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int]) -> None:
+    def launch(
+        self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int], shared_bytes: int = 0
+    ) -> None:
         """Start kernel `name`; every argument is an address or a number, passed as 8 bytes."""
         ...
 
@@ -57,9 +61,13 @@ class CudaKernels:
         self._core = core
         self._module = core.ObjectCode.from_cubin(cubin(f"sm_{major}{minor}"))
         self._kernels = {name: self._module.get_kernel(name) for name in KERNELS}
+        for name in STAGING_KERNELS:
+            _allow_shared_bytes(self._kernels[name], STAGE_BYTES, device)
         self._streams: dict[int, Any] = {}
 
-    def launch(self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int]) -> None:
+    def launch(
+        self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int], shared_bytes: int = 0
+    ) -> None:
         """See `Kernels.launch`. Cost: some 15 µs of the host, nothing of it in a captured graph."""
         import torch
 
@@ -67,8 +75,18 @@ class CudaKernels:
         stream = self._streams.get(handle)
         if stream is None:
             stream = self._streams[handle] = self._core.Stream.from_handle(handle)
-        config = self._core.LaunchConfig(grid=(*grid, 1), block=(threads, 1, 1))
+        config = self._core.LaunchConfig(grid=(*grid, 1), block=(threads, 1, 1), shmem_size=shared_bytes)
         self._core.launch(stream, config, self._kernels[name], *arguments)
+
+
+def _allow_shared_bytes(kernel: Any, num_bytes: int, device: int) -> None:
+    """Let `kernel` be launched with more dynamic shared memory than a device gives unasked (48 KB)."""
+    from cuda.bindings import driver
+
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    (error,) = driver.cuKernelSetAttribute(attribute, num_bytes, kernel.handle, device)
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise ModelUnavailable(f"the device gives a block no {num_bytes:,} bytes of shared memory ({error.name})")
 
 
 @cache

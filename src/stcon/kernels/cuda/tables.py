@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stcon._numba import njit
 from stcon.errors import TooLarge
-from stcon.grammar.machine import ACTION, COUNT, FINAL, RESET, UNBOUNDED, UNBUILT, Machine
+from stcon.grammar.machine import ACTION, COUNT, DEAD, FINAL, RESET, UNBOUNDED, UNBUILT, Machine
 from stcon.kernels import plain
 from stcon.kernels.stepping import Arrays
 
@@ -29,10 +29,12 @@ TARGET, BEGIN, END, ENTRY = range(4)
 ALIGNMENT = 16
 NARROW = 2**15
 
-# the pointers of `struct Grammar`, in its order; stride and is_wide follow
+# the pointers of `struct Grammar`, in its order; four numbers follow
 FIELDS = (
     "byte_class",
-    "delta",
+    "live",
+    "first_edge",
+    "edges",
     "label",
     "plain",
     "flags",
@@ -46,7 +48,7 @@ FIELDS = (
     "resume",
     "need",
 )
-STRUCT_WORDS = len(FIELDS) + 2
+STRUCT_WORDS = len(FIELDS) + 4
 
 
 class DeviceTables(NamedTuple):
@@ -55,19 +57,20 @@ class DeviceTables(NamedTuple):
     Attributes:
         data: uint8[], the arrays one after the other, each aligned.
         offsets: where each of `FIELDS` begins in it; -1: null.
-        stride: entries of a row of ``delta``.
+        num_classes: K.
         is_wide: whether edges, labels and ``plain`` are int32, not int16.
     """
 
     data: NDArray[np.uint8]
     offsets: tuple[int, ...]
-    stride: int
+    num_classes: int
     is_wide: bool
 
     def struct(self, address: int) -> NDArray[np.int64]:
         """int64[STRUCT_WORDS]: ``struct Grammar`` for data at `address`."""
         pointers = [0 if offset < 0 else address + offset for offset in self.offsets]
-        return np.array([*pointers, self.stride, self.is_wide], np.int64)
+        live_words = -(-self.num_classes // 64)
+        return np.array([*pointers, self.num_classes, live_words, self.is_wide, len(self.data)], np.int64)
 
 
 class TableBuilder:
@@ -94,6 +97,7 @@ class TableBuilder:
         tables, n, k = machine.tables(), machine.num_states, machine.num_classes
         flags, lo, hi = tables.flags[:n].copy(), tables.counter_lo[:n], tables.counter_hi[:n]
         delta, actions = _simple_edges(machine)
+        live, first_edge, edges = _sparse(delta)
         memo = self._classified(tuple(tables), n)
         following = np.where(memo[:, plain.NEXT] >= plain.NEXT_DEAD, memo[:, plain.NEXT], MIXED).astype(np.int32)
         inside_lo, inside_hi = memo[:, plain.INSIDE_LOW], memo[:, plain.INSIDE_HIGH]
@@ -107,7 +111,9 @@ class TableBuilder:
         width = np.int32 if is_wide else np.int16
         arrays: dict[str, Array | None] = {
             "byte_class": tables.byte_class,
-            "delta": delta.astype(width),
+            "live": live,
+            "first_edge": first_edge,
+            "edges": edges.astype(width),
             "label": tables.label[:n].astype(width),
             "plain": following.astype(width),
             "flags": flags,
@@ -149,6 +155,21 @@ def _simple_edges(machine: Machine) -> tuple[Int32, Int32]:
     actions[:old, BEGIN] = tables.action_start[:old]
     actions[:old, END] = tables.action_start[1 : old + 1]
     return delta, actions
+
+
+def _sparse(delta: Int32) -> tuple[NDArray[np.uint64], Int32, Int32]:
+    """The live edges of delta[Q, K]: bits [Q, ceil(K / 64)] of their classes, where each row's begin, and the edges."""
+    num_states, num_classes = delta.shape
+    is_live = delta != DEAD
+    unbuilt = (delta == UNBUILT).any(axis=1)
+    is_live[unbuilt] = False
+    padded = np.zeros((num_states, -(-num_classes // 64) * 64), np.uint8)
+    padded[:, :num_classes] = is_live
+    bits = np.packbits(padded, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+    counts = is_live.sum(axis=1)
+    first = (np.cumsum(counts) - counts).astype(np.int32)
+    first[unbuilt] = UNBUILT
+    return bits, first, delta[is_live]
 
 
 def _num_resumes(machine: Machine) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stcon.errors import InvalidOption
 from stcon.grammar.machine import CONFIG_WORDS, UNBOUNDED, Configuration
-from stcon.kernels.cuda.compiler import Kernels, kernels_for
+from stcon.kernels.cuda.compiler import STAGE_BYTES, Kernels, kernels_for
 from stcon.kernels.cuda.tokens import TokenTables
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class CudaWalker:
     ) -> None:
         import torch
 
+        if len(vocabulary.end_ids) > THREADS:
+            raise InvalidOption(f"a vocabulary of {len(vocabulary.end_ids)} end tokens, where {THREADS} are the most")
         if not 0 < max_rows <= MAX_ROWS:
             raise InvalidOption(f"max_rows: expected 1 to {MAX_ROWS}, got {max_rows}")
         self.vocabulary = vocabulary
@@ -184,7 +186,7 @@ class CudaWalker:
     def _walk(self, name: str, num_rows: int, *arguments: int) -> None:
         lists = next(lists for lists in self._lists if num_rows <= lists.max_rows)
         before = [lists.struct.data_ptr(), self.grammars.table.data_ptr(), *self._rows()]
-        self._kernels.launch(name, (lists.num_chunks, num_rows), THREADS, [*before, *arguments])
+        self._kernels.launch(name, (lists.num_chunks, num_rows), THREADS, [*before, *arguments], STAGE_BYTES)
 
     def _rows(self) -> list[int]:
         """``ROWS_PARAMS``."""

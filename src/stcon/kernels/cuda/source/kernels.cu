@@ -5,14 +5,19 @@
 #include "logits.cuh"
 #include "draw.cuh"
 
+#ifndef DYNAMIC_SHARED  // memory whose size a launch says
+#define DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#endif
+
 // Write each row's mask: out[row * out_stride + word], bit t % 32 of word t / 32 for token t.
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
     walk_bitmask(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, u32* out, i64 out_stride) {
   __shared__ Shared s;
+  DYNAMIC_SHARED(uint4, room);
   Tokens t = *tokens;
   Rows r = ROWS_ARGS;
   int row = blockIdx.y, num_rows = gridDim.y;
-  if (!walk_chunk(s, t, grammars, r, row, blockIdx.x, gridDim.x, num_rows)) return;
+  if (!walk_chunk(s, room, t, grammars, r, row, blockIdx.x, gridDim.x, num_rows)) return;
   int first = blockIdx.x * (int)t.chunk_words, num_words = min((int)t.chunk_words, (int)t.num_words - first);
   for (int other = row; other < num_rows; ++other) {
     if (other > row && !(s.equal[other >> 5] >> (other & 31) & 1)) continue;
@@ -25,10 +30,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     walk_mask_logits(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, void* logits, i64 logits_stride,
                      i64 columns, i64 dtype) {
   __shared__ Shared s;
+  DYNAMIC_SHARED(uint4, room);
   Tokens t = *tokens;
   Rows r = ROWS_ARGS;
   int row = blockIdx.y, chunk = blockIdx.x;
-  walk_chunk(s, t, grammars, r, row, chunk, gridDim.x, 0);
+  walk_chunk(s, room, t, grammars, r, row, chunk, gridDim.x, 0);
   i64 first = chunk * t.chunk_words * 32, last = min(first + t.chunk_words * 32, columns);
   if (chunk == (int)gridDim.x - 1) last = columns;
   for (i64 i = first + threadIdx.x; i < last; i += THREADS) {
@@ -73,10 +79,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     walk_best(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, const void* logits, i64 logits_stride,
               i64 dtype, u64* bests, u32* tickets, int* out, u32* words) {
   __shared__ Shared s;
+  DYNAMIC_SHARED(uint4, room);
   Tokens t = *tokens;
   Rows r = ROWS_ARGS;
   int row = blockIdx.y, chunk = blockIdx.x;
-  walk_chunk(s, t, grammars, r, row, chunk, gridDim.x, 0);
+  walk_chunk(s, room, t, grammars, r, row, chunk, gridDim.x, 0);
   if (words != nullptr) {
     int first = chunk * (int)t.chunk_words, num_words = min((int)t.chunk_words, (int)t.num_words - first);
     for (int i = threadIdx.x; i < num_words; i += THREADS) words[row * t.num_words + first + i] = s.words[i];

@@ -1,8 +1,9 @@
 // The control machine on a device: one byte from a configuration. Equal to `Machine.step` bit for bit.
 //
-// The tables differ from the host's in one way: an edge >= 0 leads to a state that needs nothing done on entry (no
-// counter, no bounds, not FINAL); an edge to any other state is an action that pushes nothing. So the common byte costs
-// two loads and a comparison, and everything else is on the slow path, `read_class`.
+// The tables differ from the host's in two ways. An edge >= 0 leads to a state that needs nothing done on entry (no
+// counter, no bounds, not FINAL); an edge to any other state is an action that pushes nothing. And a row of edges holds
+// the live ones alone, found by counting bits: most states spell a key or a literal and have one. So a grammar is small
+// enough to be copied into a block's shared memory, where a step costs tens of cycles, not hundreds.
 //
 // No header is included: NVRTC compiles this text as it is, and so does a C++ compiler behind a small shim in the tests.
 #pragma once
@@ -35,7 +36,9 @@ struct __align__(16) Action {
 // One grammar's tables, all fields 8 bytes. `tables.py` writes it. Arrays marked * hold int16 unless `is_wide`.
 struct Grammar {
   const u8* byte_class;     // [256]
-  const void* delta;        // * [Q, stride]
+  const u64* live;          // [Q, live_words] bit k: class k has an edge
+  const int* first_edge;    // [Q] where its edges begin; UNBUILT
+  const void* edges;        // * the live edges, state by state, class by class
   const void* label;        // * [Q]
   const void* plain;        // * [Q] where every plain character leads; DEAD; MIXED
   const u8* flags;          // [Q]
@@ -48,8 +51,8 @@ struct Grammar {
   const int* resume_start;  // [R]
   const int* resume;
   const int* need;          // [Q] fewest tokens to an accepted text; null: not known for this grammar
-  i64 stride;
-  i64 is_wide;
+  i64 num_classes, live_words, is_wide;
+  i64 num_bytes;            // of all these arrays, which begin at `byte_class`
 };
 
 // A configuration on the way: `base` symbols are left of the row's stack, which is read-only; `own` were pushed since.
@@ -69,7 +72,13 @@ __device__ __forceinline__ int narrow(const void* table, i64 i, bool is_wide) {
 }
 
 __device__ __forceinline__ int edge_at(const Grammar& g, int state, int k) {
-  return narrow(g.delta, state * g.stride + k, g.is_wide);
+  const u64* live = g.live + state * g.live_words;
+  int index = g.first_edge[state];
+  u64 word = live[k >> 6];
+  if (index == UNBUILT) return UNBUILT;
+  if (!(word >> (k & 63) & 1)) return DEAD;
+  for (int i = 0; i < k >> 6; ++i) index += __popcll(live[i]);
+  return narrow(g.edges, index + __popcll(word & ((1ull << (k & 63)) - 1)), g.is_wide);
 }
 
 __device__ __forceinline__ int label_of(const Grammar& g, int state) { return narrow(g.label, state, g.is_wide); }

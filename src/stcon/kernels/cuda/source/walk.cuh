@@ -12,7 +12,8 @@
 #include "machine.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
-constexpr int MAX_CHUNK_WORDS = 512;
+constexpr int MAX_CHUNK_WORDS = 512, WORDS_A_THREAD = MAX_CHUNK_WORDS / THREADS;
+constexpr int STAGE_BYTES = 56 << 10;  // a grammar of no more bytes is copied into shared memory
 constexpr int ALL = 0, REST = 1, TAIL = 2;
 constexpr int MAX_ROWS = 1024;
 constexpr u32 EVERY_LANE = 0xffffffffu;
@@ -65,19 +66,19 @@ constexpr int KEPT = 3;  // pushes of a first byte that are kept
 
 // A byte that is live in the row's configuration, and where it leads.
 struct FirstByte {
-  int total;  // candidates that come before this byte's
-  int begin;  // its first record
+  int total;  // ALL: candidates that come before this byte's
+  int begin;  // ALL: its first record
   int state, counter, base;
   int least, most;  // start counters for which this holds; least > most: it has to be walked
-  short own, is_relative;
+  short own;
+  u8 is_relative, is_live;
   int pushed[KEPT];
 };
 
 struct Shared {
   u32 words[MAX_CHUNK_WORDS];
-  int row[256];  // the edges of the row's state, by class
   u8 byte_class[256];
-  FirstByte first[256];
+  FirstByte first[256];  // by byte; in ALL the live ones, in a row
   int warp_sum[WARPS];
   u32 equal[MAX_ROWS / 32];  // rows that stand where this one does
   int missing;
@@ -197,27 +198,23 @@ __device__ inline int sum_before(Shared& s, int mine, int& sum) {
   return before;
 }
 
-// Read the byte of this thread. False if it is dead; else `first` says where it leads, as far as that is known: in TAIL
-// the counter on arrival differs by token.
-__device__ inline bool read_first_byte(Shared& s, const Grammar& g, const Start& at, bool is_tail, int label, int k,
-                                       FirstByte& first) {
-  int edge = s.row[k];
-  if (edge == DEAD && label < 0) return false;
+// Read the byte of this thread, and say in `first` where it leads, as far as that is known: in TAIL the counter on
+// arrival differs by token.
+__device__ inline void read_first_byte(Shared& s, const Grammar& g, const Start& at, bool is_tail, FirstByte& first) {
   Cursor c;
   place(c, at);
   c.start = at.counter, c.least = 0, c.most = 0x7fffffff, c.is_relative = true;
-  int status = ALIVE;
-  if (edge >= 0) c.state = edge;
-  else status = read_edge<true>(g, at.stack, c, k, edge);
+  int k = s.byte_class[threadIdx.x], edge = edge_at(g, at.state, k);
+  bool may_return = edge != DEAD || label_of(g, at.state) >= 0;
+  int status = may_return ? read_edge<true>(g, at.stack, c, k, edge) : DIED;
   if (status > 0) atomicMax(&s.missing, status - 1);
-  if (status > 0 || (status == DIED && !is_tail)) return false;
+  first.is_live = status == ALIVE || (status == DIED && may_return && is_tail);
   first.state = c.state, first.counter = c.counter, first.base = c.base;
   first.own = c.own, first.is_relative = c.is_relative;
   bool is_known = status == ALIVE && c.own <= KEPT;
   first.least = is_known ? c.least : 1, first.most = is_known ? c.most : 0;
 #pragma unroll
   for (int i = 0; i < KEPT; ++i) first.pushed[i] = is_known && i < c.own ? c.pushed[i] : 0;
-  return true;
 }
 
 // The byte, of `num_live`, to which candidate number i belongs.
@@ -254,14 +251,27 @@ __device__ __forceinline__ bool set_out(Cursor& c, int& position, const FirstByt
   return true;
 }
 
-// Or into s.words the bits of the tokens that live among the records of this thread's byte and all others'. Plain
-// tokens of the last two lists are not among them.
-__device__ inline void walk_list(Shared& s, const Tokens& t, const Grammar& g, const Start& at, const PlainRun& run,
-                                 int list, int begin, int count, int label) {
+// Or into s.words the token's bit if it lives.
+__device__ __forceinline__ void try_token(Shared& s, const Tokens& t, const Grammar& g, const Start& at,
+                                          const PlainRun& run, int list, const FirstByte& first, const Record& token) {
+  Cursor c;
+  int position;
+  if (!set_out(c, position, first, token, at, run, list, (int)t.longest_plain)) return;
+  int status = walk_token(g, t, s.byte_class, at.stack, c, token, position);
+  if (status > 0) atomicMax(&s.missing, status - 1);
+  if (status != ALIVE || (at.is_limited && g.need[c.state] >= at.remaining)) return;
+  int id = token.id & 0xffff;
+  atomicOr(&s.words[id >> 5], 1u << (id & 31));
+}
+
+// The tokens of ALL whose first byte is live: `count` of them from `begin` on for this thread's byte.
+__device__ inline void walk_all(Shared& s, const Tokens& t, const Grammar& g, const Start& at, const PlainRun& run,
+                                int begin, int count) {
   FirstByte first;
-  bool is_live = count && read_first_byte(s, g, at, list == TAIL, label, s.byte_class[threadIdx.x], first);
-  int sum, before = sum_before(s, is_live ? 1 << 16 | count : 0, sum);  // two sums in one: live bytes, candidates
-  if (is_live) {
+  first.is_live = 0;
+  if (count) read_first_byte(s, g, at, false, first);
+  int sum, before = sum_before(s, first.is_live ? 1 << 16 | count : 0, sum);  // two sums in one: live bytes, candidates
+  if (first.is_live) {
     first.total = before & 0xffff, first.begin = begin;
     s.first[before >> 16] = first;
   }
@@ -269,28 +279,51 @@ __device__ inline void walk_list(Shared& s, const Tokens& t, const Grammar& g, c
   int num_live = sum >> 16, num_candidates = sum & 0xffff;
   for (int i = threadIdx.x; i < num_candidates; i += THREADS) {
     const FirstByte& owner = s.first[owner_of(s, num_live, i)];
-    const Record token = t.records[owner.begin + i - owner.total];
-    Cursor c;
-    int position;
-    if (!set_out(c, position, owner, token, at, run, list, (int)t.longest_plain)) continue;
-    int status = walk_token(g, t, s.byte_class, at.stack, c, token, position);
-    if (status > 0) atomicMax(&s.missing, status - 1);
-    if (status != ALIVE || (at.is_limited && g.need[c.state] >= at.remaining)) continue;
-    int id = token.id & 0xffff;
-    atomicOr(&s.words[id >> 5], 1u << (id & 31));
+    try_token(s, t, g, at, run, ALL, owner, t.records[owner.begin + i - owner.total]);
   }
 }
 
-// Set the end tokens of the chunk if the row accepts.
-__device__ inline void set_end_tokens(Shared& s, const Tokens& t, const Grammar& g, const Start& at, bool is_walked,
-                                      int first_id, int num_ids) {
-  for (int i = threadIdx.x; i < t.num_ends; i += THREADS) {
-    int id = t.end_ids[i] - first_id;
-    if (id < 0 || id >= num_ids) continue;
-    Cursor c;
-    place(c, at);
-    if (!is_walked || (at.remaining > 0 && accepts(g, at.stack, c))) atomicOr(&s.words[id >> 5], 1u << (id & 31));
+// The tokens that are not plain, in `list`; they are few. `mine` is the record of this thread's number.
+__device__ inline void walk_rest(Shared& s, const Tokens& t, const Grammar& g, const Start& at, const PlainRun& run,
+                                 int list, int begin, int count, int count_of_byte, const Record& mine) {
+  s.first[threadIdx.x].is_live = 0;
+  if (count_of_byte) read_first_byte(s, g, at, list == TAIL, s.first[threadIdx.x]);
+  __syncthreads();
+  for (int i = threadIdx.x; i < count; i += THREADS) {
+    Record token = mine;
+    if (i >= THREADS) token = t.records[begin + i];
+    int position = list == TAIL ? token.runs & 255 : 0;
+    u32 word = position < 4 ? token.first : t.bytes[token.place + (position >> 2)];
+    const FirstByte& first = s.first[word >> 8 * (position & 3) & 255];
+    if (first.is_live) try_token(s, t, g, at, run, list, first, token);
   }
+}
+
+// Let `g` refer to a copy of its tables in the block's shared memory, if they fit. Needs a barrier before they are read.
+__device__ __forceinline__ void stage(Grammar& g, uint4* stage) {
+  if (g.num_bytes > STAGE_BYTES) return;
+  const uint4* from = (const uint4*)g.byte_class;
+  int count = (int)(g.num_bytes >> 4);
+#pragma unroll 4
+  for (int i = threadIdx.x; i < count; i += THREADS) stage[i] = from[i];
+  i64 moved = (const char*)stage - (const char*)from;
+  g.byte_class += moved;
+  g.live = (const u64*)((const char*)g.live + moved);
+  g.first_edge = (const int*)((const char*)g.first_edge + moved);
+  g.edges = (const char*)g.edges + moved;
+  g.label = (const char*)g.label + moved;
+  g.plain = (const char*)g.plain + moved;
+  g.flags += moved;
+  g.actions = (const Action*)((const char*)g.actions + moved);
+  g.symbols = (const int*)((const char*)g.symbols + moved);
+  g.resume_start = (const int*)((const char*)g.resume_start + moved);
+  g.resume = (const int*)((const char*)g.resume + moved);
+  if (g.lo != nullptr) {
+    g.lo = (const int*)((const char*)g.lo + moved), g.hi = (const int*)((const char*)g.hi + moved);
+    g.inside_lo = (const int*)((const char*)g.inside_lo + moved);
+    g.inside_hi = (const int*)((const char*)g.inside_hi + moved);
+  }
+  if (g.need != nullptr) g.need = (const int*)((const char*)g.need + moved);
 }
 
 // A word as the row's own limits leave it. End tokens have no bytes, and are never too short.
@@ -314,17 +347,24 @@ __device__ inline u32 limited(const Tokens& t, const Rows& r, const Start& at, i
 //
 // What counts is how often memory is waited for, one after the other: loads that do not depend on each other are
 // issued together, ahead of their use.
-__device__ inline bool walk_chunk(Shared& s, const Tokens& t, const Grammar* grammars, const Rows& r, int row, int chunk,
-                                  int num_chunks, int num_rows) {
+__device__ inline bool walk_chunk(Shared& s, uint4* room, const Tokens& t, const Grammar* grammars, const Rows& r,
+                                  int row, int chunk, int num_chunks, int num_rows) {
   Start at = start_of(r, row);
   int byte = threadIdx.x, first = chunk * (int)t.chunk_words;
   int num_words = min((int)t.chunk_words, (int)t.num_words - first);
-  int begins[3], counts[3];
+  int begins[3], counts[3], begin_of_list[3], count_of_list[3];
 #pragma unroll
   for (int list = 0; list < 3; ++list) {
-    const int* starts = t.starts + ((i64)list * num_chunks + chunk) * 257 + byte;
-    begins[list] = starts[0], counts[list] = starts[1] - starts[0];
+    const int* starts = t.starts + ((i64)list * num_chunks + chunk) * 257;
+    begins[list] = starts[byte], counts[list] = starts[byte + 1] - begins[list];
+    begin_of_list[list] = starts[0], count_of_list[list] = starts[256] - begin_of_list[list];
   }
+  Record rest = {}, tail = {};
+  if (byte < count_of_list[REST]) {
+    rest = t.records[begin_of_list[REST] + byte];
+    tail = t.records[begin_of_list[TAIL] + byte];
+  }
+  int end_id = byte < t.num_ends ? t.end_ids[byte] - first * 32 : -1;
   for (int i = threadIdx.x; i < MAX_ROWS / 32; i += THREADS) s.equal[i] = 0;
   if (threadIdx.x == 0) s.missing = -1;
   bool is_walked = at.grammar >= 0 && at.state != FINISHED;
@@ -333,43 +373,53 @@ __device__ inline bool walk_chunk(Shared& s, const Tokens& t, const Grammar* gra
     s.words[i] = at.grammar >= 0 ? 0 : is_last ? (1u << (t.size & 31)) - 1 : 0xffffffffu;
   }
   Grammar g;
-  PlainRun run = {MIXED, -1, 0, 0, 0};
-  int list = ALL, label = -1;
-  const u32* plain = nullptr;
   if (is_walked) {
     g = grammars[at.grammar];
     at.is_limited = g.need != nullptr && at.remaining != 0x7fffffff;
     s.byte_class[byte] = g.byte_class[byte];
-    if (byte < g.stride) s.row[byte] = edge_at(g, at.state, byte);
-    label = label_of(g, at.state);
-    if (!at.is_limited) run = plain_run(g, at.state, at.counter, (int)t.longest_plain);
-    if (run.length != MIXED) {
-      list = run.chain == 0 ? TAIL : REST;
-      plain = t.plain_words + t.row_of_run[run.length] * t.num_words + first;
-    }
+    stage(g, room);
   }
   __syncthreads();
-  if (num_rows > 1) find_equal_rows(s, r, at, row, num_rows);
-  if (is_walked) {
-    int begin = list == ALL ? begins[ALL] : list == REST ? begins[REST] : begins[TAIL];
-    int count = list == ALL ? counts[ALL] : list == REST ? counts[REST] : counts[TAIL];
-    walk_list(s, t, g, at, run, list, begin, count, label);
-  }
-  set_end_tokens(s, t, g, at, is_walked, first * 32, num_words * 32);
-  __syncthreads();
-  if (num_rows > 1 && has_leader(s, row)) return false;
-  bool has_limits = at.min_bytes > 1 || at.is_restricted || at.num_banned;
-  if (plain != nullptr || has_limits) {
-    for (int i = threadIdx.x; i < num_words; i += THREADS) {
-      u32 bits = s.words[i] | (plain != nullptr ? plain[i] : 0);
-      s.words[i] = has_limits ? limited(t, r, at, row, first + i, bits) : bits;
-    }
+  if (num_rows > 1) {
+    find_equal_rows(s, r, at, row, num_rows);
     __syncthreads();
+    if (has_leader(s, row)) return false;
+  }
+  u32 plain[WORDS_A_THREAD] = {};  // wanted at the end: not waited for here
+  if (is_walked) {
+    PlainRun run = {MIXED, -1, 0, 0, 0};
+    if (!at.is_limited) run = plain_run(g, at.state, at.counter, (int)t.longest_plain);
+    if (run.length == MIXED) {
+      walk_all(s, t, g, at, run, begins[ALL], counts[ALL]);
+    } else {
+      const u32* words = t.plain_words + t.row_of_run[run.length] * t.num_words + first;
+#pragma unroll
+      for (int j = 0; j < WORDS_A_THREAD; ++j)
+        if (byte + j * THREADS < num_words) plain[j] = words[byte + j * THREADS];
+      if (run.chain == 0) walk_rest(s, t, g, at, run, TAIL, begin_of_list[TAIL], count_of_list[TAIL], counts[TAIL], tail);
+      else walk_rest(s, t, g, at, run, REST, begin_of_list[REST], count_of_list[REST], counts[REST], rest);
+    }
+  }
+  if (0 <= end_id && end_id < num_words * 32) {
+    Cursor c;
+    place(c, at);
+    if (!is_walked || (at.remaining > 0 && accepts(g, at.stack, c)))
+      atomicOr(&s.words[end_id >> 5], 1u << (end_id & 31));
+  }
+  __syncthreads();
+  bool has_limits = at.min_bytes > 1 || at.is_restricted || at.num_banned;
+#pragma unroll
+  for (int j = 0; j < WORDS_A_THREAD; ++j) {
+    int i = byte + j * THREADS;
+    if (i >= num_words) break;
+    u32 bits = s.words[i] | plain[j];
+    s.words[i] = has_limits ? limited(t, r, at, row, first + i, bits) : bits;
   }
   if (threadIdx.x == 0 && s.missing >= 0) {
     atomicMax(&r.missing[row], s.missing);
     for (int other = row + 1; other < num_rows; ++other)
       if (s.equal[other >> 5] >> (other & 31) & 1) atomicMax(&r.missing[other], s.missing);
   }
+  __syncthreads();
   return true;
 }
