@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from models_shapes import SHAPES, random_network
 
+from stcon.models.lean.cuda import plans
 from stcon.models.lean.network import Network
 
 CONTEXT = 212  # the prefix of the measurements before this runner
@@ -41,10 +42,13 @@ def measure(quick: bool) -> dict[str, Any]:
 def compile_kernels(name: str) -> None:
     """Fill the compiler's cache: models side by side, before anything is timed."""
     network = random_network(name, "cuda", torch.bfloat16)
-    for rows, size in ((1, 1), (1, 2), (1, 16), (64, 1), (1, 64)):
+    for rows, size in ((1, 1), (1, 2), (1, 16), (16, 1), (64, 1), (1, 64)):
         cache = network.new_cache(rows, 256)
         tokens = torch.zeros(rows, size, dtype=torch.int64, device="cuda")
-        network.forward(tokens, torch.full((rows,), 8, dtype=torch.int32, device="cuda"), cache)
+        for overlap in {plans.PDL, 0} if rows == 1 and size <= 16 else {plans.PDL}:
+            plans.PDL, kept = overlap, plans.PDL
+            network.forward(tokens, torch.full((rows,), 8, dtype=torch.int32, device="cuda"), cache)
+            plans.PDL = kept
 
 
 def machine() -> dict[str, str]:
@@ -63,10 +67,11 @@ def one_model(network: Network, quick: bool) -> dict[str, Any]:
     """Times of one model, in milliseconds."""
     found: dict[str, Any] = {"floor_ms": floor_ms(network)}
     found["step_ms"] = {size: decode_ms(network, 1, size, CONTEXT) for size in STEPS}
+    found["rows16_ms"] = decode_ms(network, 16, 1, CONTEXT)
     found["rows64_ms"] = decode_ms(network, 64, 1, CONTEXT)
     found["context_ms"] = {} if quick else {n: decode_ms(network, 1, 1, n) for n in CONTEXTS}
     found["prompt_tokens_per_s"] = prompt_speed(network)
-    found["kernels"] = kernels(network, 1, 1)
+    found["kernels"] = {f"1 row, S={size}": kernels(network, 1, size) for size in (1, 16)}
     return found
 
 
@@ -128,23 +133,32 @@ def replay_ms(replay: Callable[[], None], rounds: int = 9, each: int = 10) -> fl
 
 
 def prompt_speed(network: Network, tokens: int = 2048, chunk: int = 512) -> float:
-    """Prompt tokens a second, one row, in chunks, not captured."""
+    """Prompt tokens a second: one row, in chunks, each a replay of one graph."""
     cache = network.new_cache(1, tokens + 16)
-    fed = torch.randint(0, network.vocab_size, (1, tokens), device="cuda")
-    lengths = [torch.full((1,), n, dtype=torch.int32, device="cuda") for n in range(0, tokens, chunk)]
+    fed = torch.randint(0, network.vocab_size, (1, chunk), device="cuda")
+    lengths = torch.zeros(1, dtype=torch.int32, device="cuda")
+    feed = captured(lambda: network.forward(fed, lengths, cache))
 
     def prompt() -> None:
-        for i, length in enumerate(lengths):
-            network.forward(fed[:, i * chunk : (i + 1) * chunk], length, cache)
+        for done in range(0, tokens, chunk):
+            lengths.fill_(done)
+            feed()
 
-    return tokens / replay_ms(prompt, rounds=3, each=2) * 1e3
+    return tokens / replay_ms(prompt, rounds=5, each=2) * 1e3
 
 
 def kernels(network: Network, rows: int, size: int) -> dict[str, dict[str, float]]:
-    """Where a step's time goes: microseconds and launches by kernel, from the profiler."""
+    """Where a step's time goes: microseconds and launches by kernel, from the profiler.
+
+    With plain launches, one after another: overlapping kernels would count the wait for each other.
+    """
     from torch.profiler import ProfilerActivity, profile
 
-    replay = decode_graph(network, rows, size, CONTEXT)
+    overlap, plans.PDL = plans.PDL, 0
+    try:
+        replay = decode_graph(network, rows, size, CONTEXT)
+    finally:
+        plans.PDL = overlap
     replay()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as trace:

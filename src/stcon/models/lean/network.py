@@ -53,7 +53,7 @@ class Network:
         with torch.inference_mode():
             rows, size = tokens.shape
             step = Step(rows, size, lengths, counts, cache.cos, cache.sin, cache.workspace)
-            x = self._hidden(torch.nn.functional.embedding(tokens.reshape(-1), self.embed), cache, step)
+            x = self._hidden(self.embed[tokens.reshape(-1)], cache, step)
             if not all_positions:
                 x = _last(x.view(rows, size, -1), counts)
             logits = self.ops.norm_linear(x, self.parameters["norm"], self.settings.eps, self.head, step, exact=True)

@@ -15,7 +15,7 @@ PDL = 1  # how kernels overlap; see `dependent`
 PROGRAMS = 264  # two for each multiprocessor: what splitting aims at
 MAX_SPLITS = 64  # of a row's keys
 SMALL_MATRIX = 4 << 20  # bytes up to which prefetching whole rows of weights pays
-MAX_BLOCK_Q = 32
+BLOCK_Q = 16  # queries of a tile; taller ones keep more of the card idle
 
 
 def launch() -> dict[str, Any]:
@@ -42,8 +42,8 @@ class LinearPlan:
 
 def vector(columns: int, size: int, swiglu: bool, itemsize: int) -> LinearPlan:
     """How to multiply one row of `size` with a matrix of `columns` rows."""
-    block_k = min(1024, _power_of_two(size))
     small = columns * size * itemsize < SMALL_MATRIX
+    block_k = min(1024 if size < 2048 else 2048, _power_of_two(size))
     lines = _power_of_two(-(-size * itemsize // 128)) if small else 0
     return LinearPlan(4, block_k * 2 // itemsize, 4, 1, lines)
 
@@ -55,8 +55,10 @@ def rows(count: int, columns: int, size: int, swiglu: bool, itemsize: int) -> Li
     tiles = -(-columns * (2 if swiglu else 1) // block_n)
     blocks = -(-size // block_k)
     splits = max(1, min(PROGRAMS // tiles, blocks // 2, 8)) if block_n == 64 else 1
-    splits = -(-blocks // -(-blocks // splits))  # none empty
-    return LinearPlan(block_n, block_k, 4, 4, 0, splits)
+    part = -(-blocks // splits)
+    small = columns * size * itemsize < SMALL_MATRIX
+    lines = _power_of_two(-(-part * block_k * itemsize // 128)) if small else 0
+    return LinearPlan(block_n, block_k, 4, 4, lines, -(-blocks // part))  # no split empty
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,15 @@ def one_token(heads: int, dim: int) -> AttentionPlan | None:
     if heads > PROGRAMS // 2:
         return None
     splits = _power_of_two(PROGRAMS // heads + 1) // 2
-    return AttentionPlan(1, 256, 16 if dim > 128 else 8, 1, max(1, min(MAX_SPLITS, splits)))
+    return AttentionPlan(1, 128 if dim > 128 else 256, 8, 1, max(1, min(MAX_SPLITS, splits)))
 
 
 def decode(heads: int, queries: int, dim: int) -> AttentionPlan:
     """How to attend with `queries` for each of `heads` key heads, all rows together."""
-    block_q = 16 if queries <= 16 or dim > 128 else MAX_BLOCK_Q
-    tiles = -(-queries // block_q)
+    tiles = -(-queries // BLOCK_Q)
     splits = max(1, min(MAX_SPLITS, PROGRAMS // (heads * tiles)))
     splits = _power_of_two(splits + 1) // 2
-    return AttentionPlan(block_q, 32 if dim > 128 else 64, 4, 3, splits, tiles, 128 if dim > 128 else 256)
+    return AttentionPlan(BLOCK_Q, 64, 8 if dim > 128 else 4, 3, splits, tiles, 128 if dim > 128 else 256)
 
 
 def delta(size: int, value_dim: int) -> tuple[int, int]:
