@@ -38,10 +38,8 @@ FIELDS = (
     "label",
     "plain",
     "flags",
-    "lo",
-    "hi",
-    "inside_lo",
-    "inside_hi",
+    "bound",
+    "bounds",
     "actions",
     "symbols",
     "resume_start",
@@ -105,7 +103,8 @@ class TableBuilder:
         is_bounded = (lo != 0) | (hi != UNBOUNDED)
         is_free = is_text & ~is_bounded & (inside_lo <= 0) & (inside_hi == UNBOUNDED)
         flags |= (is_text * TEXT | is_bounded * BOUNDED | is_free * FREE).astype(np.uint8)
-        bounded = bool((is_bounded | (is_text & ~is_free)).any())
+        inside_lo, inside_hi = np.where(following >= 0, inside_lo, 0), np.where(following >= 0, inside_hi, UNBOUNDED)
+        bounds, bound = np.unique(np.stack([lo, hi, inside_lo, inside_hi], axis=1), axis=0, return_inverse=True)
         actions[:, ENTRY] = flags[actions[:, TARGET]] | tables.label[actions[:, TARGET]] << 8
         is_wide = max(n + len(actions), int(tables.label[:n].max(initial=0))) >= NARROW
         width = np.int32 if is_wide else np.int16
@@ -117,10 +116,8 @@ class TableBuilder:
             "label": tables.label[:n].astype(width),
             "plain": following.astype(width),
             "flags": flags,
-            "lo": lo if bounded else None,
-            "hi": hi if bounded else None,
-            "inside_lo": inside_lo if bounded else None,
-            "inside_hi": inside_hi if bounded else None,
+            "bound": bound.astype(width),
+            "bounds": bounds.astype(np.int32),
             "actions": actions,
             "symbols": tables.action_symbols[: tables.action_start[machine.num_actions]],
             "resume_start": tables.resume_start[: machine.num_symbols],

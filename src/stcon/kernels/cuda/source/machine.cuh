@@ -33,6 +33,11 @@ struct __align__(16) Action {
   int entry;       // the target's flags, and its label in the upper 24 bits
 };
 
+// Bounds of the counter: on entry, and common to the states inside a plain character from here.
+struct __align__(16) Bounds {
+  int lo, hi, inside_lo, inside_hi;
+};
+
 // One grammar's tables, all fields 8 bytes. `tables.py` writes it. Arrays marked * hold int16 unless `is_wide`.
 struct Grammar {
   const u8* byte_class;     // [256]
@@ -42,10 +47,8 @@ struct Grammar {
   const void* label;        // * [Q]
   const void* plain;        // * [Q] where every plain character leads; DEAD; MIXED
   const u8* flags;          // [Q]
-  const int* lo;            // [Q] bounds of the counter on entry; null if no state has any
-  const int* hi;
-  const int* inside_lo;     // [Q] bounds common to the states inside a plain character from here
-  const int* inside_hi;
+  const void* bound;        // * [Q] which of `bounds`
+  const Bounds* bounds;
   const Action* actions;    // [A]
   const int* symbols;
   const int* resume_start;  // [R]
@@ -83,6 +86,10 @@ __device__ __forceinline__ int edge_at(const Grammar& g, int state, int k) {
 
 __device__ __forceinline__ int label_of(const Grammar& g, int state) { return narrow(g.label, state, g.is_wide); }
 
+__device__ __forceinline__ Bounds bounds_of(const Grammar& g, int state) {
+  return g.bounds[narrow(g.bound, state, g.is_wide)];
+}
+
 __device__ __forceinline__ int height(const Cursor& c) { return c.base + c.own; }
 
 // Pop the top symbol and say where it continues after `label`; may be DEAD.
@@ -100,7 +107,8 @@ __device__ __forceinline__ bool enter(const Grammar& g, Cursor& c, int state, in
     if (TRACKED) c.is_relative = false;
   } else if (flags & COUNT) c.counter += 1;
   if (!(flags & BOUNDED)) return true;
-  int lo = g.lo[state], hi = g.hi[state];
+  Bounds b = bounds_of(g, state);
+  int lo = b.lo, hi = b.hi;
   if (TRACKED && c.is_relative) {
     c.least = max(c.least, lo - (c.counter - c.start));
     c.most = hi == 0x7fffffff ? c.most : min(c.most, hi - (c.counter - c.start));
@@ -157,11 +165,11 @@ __device__ inline bool accepts(const Grammar& g, const int* stack, Cursor& c) {
 __device__ __forceinline__ int loop_length(const Grammar& g, int state, int flags, int counter, int n) {
   if (flags & FREE) return n;
   int step = flags & COUNT ? 1 : 0, may = n, same = n;
-  int lo = g.lo[state], hi = g.hi[state], inside_lo = g.inside_lo[state], inside_hi = g.inside_hi[state];
-  if (counter + step < lo || counter + step > hi) may = 0;  // what the test on entry admits
-  else if (step && hi - counter < n) may = hi - counter;
-  if (counter < inside_lo || counter > inside_hi) same = 0;  // what is treated alike by the states inside
-  else if (step && inside_hi - counter < n) same = inside_hi - counter + 1;
+  Bounds b = bounds_of(g, state);
+  if (counter + step < b.lo || counter + step > b.hi) may = 0;  // what the test on entry admits
+  else if (step && b.hi - counter < n) may = b.hi - counter;
+  if (counter < b.inside_lo || counter > b.inside_hi) same = 0;  // what is treated alike by the states inside
+  else if (step && b.inside_hi - counter < n) same = b.inside_hi - counter + 1;
   return same < may ? MIXED : may;
 }
 
@@ -192,11 +200,12 @@ __device__ inline PlainRun plain_run(const Grammar& g, int state, int counter, i
     int before = counter;
     flags = g.flags[next];
     if (flags & COUNT) ++counter;
-    if ((flags & BOUNDED) && (counter < g.lo[next] || counter > g.hi[next])) {
+    Bounds here = bounds_of(g, state), there = bounds_of(g, next);
+    if (counter < there.lo || counter > there.hi) {
       run.length = length;
       return run;
     }
-    if (g.lo != nullptr && (before < g.inside_lo[state] || before > g.inside_hi[state])) {
+    if (before < here.inside_lo || before > here.inside_hi) {
       run.length = MIXED;
       return run;
     }

@@ -318,11 +318,8 @@ __device__ __forceinline__ void stage(Grammar& g, uint4* stage) {
   g.symbols = (const int*)((const char*)g.symbols + moved);
   g.resume_start = (const int*)((const char*)g.resume_start + moved);
   g.resume = (const int*)((const char*)g.resume + moved);
-  if (g.lo != nullptr) {
-    g.lo = (const int*)((const char*)g.lo + moved), g.hi = (const int*)((const char*)g.hi + moved);
-    g.inside_lo = (const int*)((const char*)g.inside_lo + moved);
-    g.inside_hi = (const int*)((const char*)g.inside_hi + moved);
-  }
+  g.bound = (const char*)g.bound + moved;
+  g.bounds = (const Bounds*)((const char*)g.bounds + moved);
   if (g.need != nullptr) g.need = (const int*)((const char*)g.need + moved);
 }
 
