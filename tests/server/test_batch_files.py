@@ -222,32 +222,43 @@ KILLED = """
 """
 
 
+def run_alone(source, output):
+    """The rest of a file's requests, in this process."""
+    engine = Batch(SessionRows(make_model(), 4), memory=MemoryPlan(0, 0, 0, 1 << 24, 0, 4, 0, 64))
+    with Results(str(output)) as results:
+        return run(read_lines(source), results, engine, total=60)
+
+
+def kill_after(process, output, num_bytes, patience_s=300):
+    """Kill `process` when `output` has grown by `num_bytes`; False if it ended by itself."""
+    begin = output.stat().st_size if output.exists() else 0
+    deadline = time.monotonic() + patience_s
+    try:
+        while process.poll() is None:
+            assert time.monotonic() < deadline, "it writes nothing"
+            if output.exists() and output.stat().st_size > begin + num_bytes:
+                os.kill(process.pid, signal.SIGKILL)
+                return True
+            time.sleep(0.005)
+        return False
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_batch_survives_kills(tmp_path):
     """Killed with signal 9 again and again, then left alone: every request has one line, equal to an unkilled run's."""
     entries = [entry(i, response_format=strict(), temperature=1.0) for i in range(60)]
     source, output = write(tmp_path / "in.jsonl", entries), tmp_path / "out.jsonl"
+    run_alone(source, tmp_path / "whole.jsonl")  # first, so that kernels are compiled and on disk
     program = textwrap.dedent(KILLED.format(folder=str(Path(__file__).parent), source=source, output=str(output)))
     kills = 0
-    for _ in range(4):
+    for _ in range(2):
         process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
-        before = output.stat().st_size if output.exists() else 0
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            if output.exists() and output.stat().st_size > before + 3000:
-                os.kill(process.pid, signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.005)
-        process.wait(60)
-    model = make_model()
-    memory = MemoryPlan(0, 0, 0, 1 << 24, 0, 4, 0, 64)
-    with Results(str(output)) as results:
-        run(read_lines(source), results, Batch(SessionRows(model, 4), memory=memory), total=60)
-    found = results_of(output)
+        kills += kill_after(process, output, 3000)
+    run_alone(source, output)
     assert kills >= 1
-    assert sorted(one["custom_id"] for one in found) == sorted(check(source))
-    with Results(str(tmp_path / "whole.jsonl")) as results:
-        run(read_lines(source), results, Batch(SessionRows(model, 4), memory=memory), total=60)
+    assert sorted(one["custom_id"] for one in results_of(output)) == sorted(check(source))
 
     def texts(path):
         return {

@@ -49,7 +49,8 @@ def batch(*, input_file: str, output_file: str, model_name: str | None, slots: i
         from stcon.engine.batch.choose import rows_for
         from stcon.server.batch_run import run, status
 
-        engine = Batch(rows_for(load(model_name), slots), feeding=feeding, chunk=chunk)  # type: ignore[arg-type]
+        rows = rows_for(load(model_name), slots)
+        engine = Batch(rows, feeding=feeding, chunk=chunk, max_waiting=4 * slots)  # type: ignore[arg-type]
         click.echo(str(engine.memory), err=True)
         with Progress(every_s=10) as progress:
             counts = run(read_lines(input_file), results, engine, total=len(names), progress=progress)
