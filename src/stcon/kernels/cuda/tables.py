@@ -25,6 +25,7 @@ TEXT, BOUNDED, FREE = 8, 16, 32
 MIXED = -2
 # columns of ``struct Action``
 TARGET, BEGIN, END, ENTRY = range(4)
+ACTION_WORDS = 8
 
 ALIGNMENT = 16
 NARROW = 2**15
@@ -106,6 +107,7 @@ class TableBuilder:
         inside_lo, inside_hi = np.where(following >= 0, inside_lo, 0), np.where(following >= 0, inside_hi, UNBOUNDED)
         bounds, bound = np.unique(np.stack([lo, hi, inside_lo, inside_hi], axis=1), axis=0, return_inverse=True)
         actions[:, ENTRY] = flags[actions[:, TARGET]] | tables.label[actions[:, TARGET]] << 8
+        actions[:, ENTRY + 1 :] = bounds[bound[actions[:, TARGET]]]
         is_wide = max(n + len(actions), int(tables.label[:n].max(initial=0))) >= NARROW
         width = np.int32 if is_wide else np.int16
         arrays: dict[str, Array | None] = {
@@ -147,7 +149,7 @@ def _simple_edges(machine: Machine) -> tuple[Int32, Int32]:
     number[targets] = machine.num_actions + np.arange(len(targets))
     delta[entered] = ACTION - number[jumps[entered]]
     old = machine.num_actions
-    actions = np.zeros((old + len(targets), 4), np.int32)
+    actions = np.zeros((old + len(targets), ACTION_WORDS), np.int32)
     actions[:, TARGET] = np.concatenate([tables.action_target[:old], targets])
     actions[:old, BEGIN] = tables.action_start[:old]
     actions[:old, END] = tables.action_start[1 : old + 1]

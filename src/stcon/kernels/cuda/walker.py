@@ -27,7 +27,7 @@ MAX_ROWS = 1024
 FINISHED = -1
 
 # words of a chunk where so many rows or fewer are walked at once: enough blocks to fill the device, and not more
-CHUNK_WORDS = ((8, 64), (MAX_ROWS, 256))
+CHUNK_WORDS = ((4, 64), (16, 256), (MAX_ROWS, 512))
 
 
 class _Lists(NamedTuple):

@@ -26,16 +26,17 @@ constexpr int FINISHED = -1;  // as a row's state: its text has ended
 // status of a step: ALIVE, DIED, or 1 + the state whose row of edges is not built
 constexpr int ALIVE = 0, DIED = -1;
 
-// What an action does, in one load.
+// Bounds of the counter: on entry, and common to the states inside a plain character from here.
+struct __align__(16) Bounds {
+  int lo, hi, inside_lo, inside_hi;
+};
+
+// What an action does, and all that entering its target asks for.
 struct __align__(16) Action {
   int target;
   int begin, end;  // of the symbols pushed
   int entry;       // the target's flags, and its label in the upper 24 bits
-};
-
-// Bounds of the counter: on entry, and common to the states inside a plain character from here.
-struct __align__(16) Bounds {
-  int lo, hi, inside_lo, inside_hi;
+  Bounds bounds;   // the target's
 };
 
 // One grammar's tables, all fields 8 bytes. `tables.py` writes it. Arrays marked * hold int16 unless `is_wide`.
@@ -98,32 +99,48 @@ __device__ __forceinline__ int resumed(const Grammar& g, const int* stack, Curso
   return g.resume[g.resume_start[symbol] + label];
 }
 
-// Enter `state`, which has these flags: count, then test the counter. False where the step is undefined.
+// Enter `state`, which has these flags and bounds: count, then test the counter. False where the step is undefined.
 template <bool TRACKED>
-__device__ __forceinline__ bool enter(const Grammar& g, Cursor& c, int state, int flags) {
+__device__ __forceinline__ bool enter(Cursor& c, int state, int flags, const Bounds& b) {
   c.state = state;
   if (flags & RESET) {
     c.counter = 0;
     if (TRACKED) c.is_relative = false;
   } else if (flags & COUNT) c.counter += 1;
-  if (!(flags & BOUNDED)) return true;
-  Bounds b = bounds_of(g, state);
-  int lo = b.lo, hi = b.hi;
   if (TRACKED && c.is_relative) {
-    c.least = max(c.least, lo - (c.counter - c.start));
-    c.most = hi == 0x7fffffff ? c.most : min(c.most, hi - (c.counter - c.start));
+    c.least = max(c.least, b.lo - (c.counter - c.start));
+    c.most = b.hi == 0x7fffffff ? c.most : min(c.most, b.hi - (c.counter - c.start));
   }
-  return lo <= c.counter && c.counter <= hi;
+  return b.lo <= c.counter && c.counter <= b.hi;
 }
+
+// Pop, and enter what follows after `label`; `flags` become those of the state entered.
+template <bool TRACKED>
+__device__ __forceinline__ bool enter_resumed(const Grammar& g, const int* stack, Cursor& c, int label, int& flags) {
+  int state = resumed(g, stack, c, label);
+  if (state == DEAD) return false;
+  flags = g.flags[state];
+  Bounds b = {0, 0x7fffffff, 0, 0};
+  if (flags & BOUNDED) b = bounds_of(g, state);
+  return enter<TRACKED>(c, state, flags, b);
+}
+
+// Where an action has led: the flags of the state if that is known, else 0, and its bounds.
+struct Arrival {
+  int flags;
+  Bounds bounds;
+};
 
 // Read one byte of class k, whose edge from here is `edge`.
 template <bool TRACKED>
-__device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cursor& c, int k, int edge) {
+__device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cursor& c, int k, int edge,
+                                         Arrival& arrival) {
+  arrival.flags = 0;
+  int flags;
   while (edge == DEAD) {  // a lazy return
     int label = label_of(g, c.state);
     if (label < 0 || height(c) == 0) return DIED;
-    int state = resumed(g, stack, c, label);
-    if (state == DEAD || !enter<TRACKED>(g, c, state, g.flags[state])) return DIED;
+    if (!enter_resumed<TRACKED>(g, stack, c, label, flags)) return DIED;
     edge = edge_at(g, c.state, k);
   }
   if (edge == UNBUILT) return 1 + c.state;
@@ -131,23 +148,25 @@ __device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cur
     c.state = edge;
     return ALIVE;
   }
-  Action action = g.actions[ACTION - edge];
-  if (height(c) + action.end - action.begin > STACK_CAP) return DIED;
-  for (int i = action.begin; i < action.end; ++i) c.pushed[c.own++] = g.symbols[i];
-  int flags = action.entry & 255, label = action.entry >> 8;
-  if (!enter<TRACKED>(g, c, action.target, flags)) return DIED;
+  const Action& action = g.actions[ACTION - edge];
+  int begin = action.begin, end = action.end, entry = action.entry;
+  arrival.bounds = action.bounds;
+  if (height(c) + end - begin > STACK_CAP) return DIED;
+  for (int i = begin; i < end; ++i) c.pushed[c.own++] = g.symbols[i];
+  if (!enter<TRACKED>(c, action.target, entry & 255, arrival.bounds)) return DIED;
+  arrival.flags = flags = entry & 255;
+  int label = entry >> 8;
   while ((flags & FINAL) && height(c) > 0) {  // an eager return
-    int state = resumed(g, stack, c, label);
-    if (state == DEAD) return DIED;
-    flags = g.flags[state];
-    if (!enter<TRACKED>(g, c, state, flags)) return DIED;
-    if (flags & FINAL) label = label_of(g, state);
+    arrival.flags = 0;
+    if (!enter_resumed<TRACKED>(g, stack, c, label, flags)) return DIED;
+    if (flags & FINAL) label = label_of(g, c.state);
   }
   return ALIVE;
 }
 
 __device__ inline int read_class(const Grammar& g, const int* stack, Cursor& c, int k) {
-  return read_edge<false>(g, stack, c, k, edge_at(g, c.state, k));
+  Arrival arrival;
+  return read_edge<false>(g, stack, c, k, edge_at(g, c.state, k), arrival);
 }
 
 // `Machine.accepts`. The cursor is used up.
@@ -162,10 +181,9 @@ __device__ inline bool accepts(const Grammar& g, const int* stack, Cursor& c) {
 }
 
 // How many of `n` plain characters can be read from a state that is TEXT, whichever they are; MIXED if that depends.
-__device__ __forceinline__ int loop_length(const Grammar& g, int state, int flags, int counter, int n) {
+__device__ __forceinline__ int loop_length(int flags, const Bounds& b, int counter, int n) {
   if (flags & FREE) return n;
   int step = flags & COUNT ? 1 : 0, may = n, same = n;
-  Bounds b = bounds_of(g, state);
   if (counter + step < b.lo || counter + step > b.hi) may = 0;  // what the test on entry admits
   else if (step && b.hi - counter < n) may = b.hi - counter;
   if (counter < b.inside_lo || counter > b.inside_hi) same = 0;  // what is treated alike by the states inside
@@ -192,7 +210,7 @@ __device__ inline PlainRun plain_run(const Grammar& g, int state, int counter, i
       return run;
     }
     if (next == state) {
-      int may = loop_length(g, state, flags, counter, longest - length);
+      int may = loop_length(flags, bounds_of(g, state), counter, longest - length);
       run.length = may == MIXED ? MIXED : length + may;
       run.chain = length, run.state = state, run.counter = counter, run.step = flags & COUNT ? 1 : 0;
       return run;

@@ -13,7 +13,7 @@
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int MAX_CHUNK_WORDS = 512, WORDS_A_THREAD = MAX_CHUNK_WORDS / THREADS;
-constexpr int STAGE_BYTES = 56 << 10;  // a grammar of no more bytes is copied into shared memory
+constexpr int STAGE_BYTES = 52 << 10;  // a grammar of no more bytes is copied into shared memory
 constexpr int ALL = 0, REST = 1, TAIL = 2;
 constexpr int MAX_ROWS = 1024;
 constexpr u32 EVERY_LANE = 0xffffffffu;
@@ -72,53 +72,69 @@ struct FirstByte {
   int least, most;  // start counters for which this holds; least > most: it has to be walked
   short own;
   u8 is_relative, is_live;
+  int flags;  // of the state, if it was entered by an action
   int pushed[KEPT];
 };
 
 struct Shared {
   u32 words[MAX_CHUNK_WORDS];
   u8 byte_class[256];
+  int stack[STACK_CAP];
   FirstByte first[256];  // by byte; in ALL the live ones, in a row
   int warp_sum[WARPS];
   u32 equal[MAX_ROWS / 32];  // rows that stand where this one does
   int missing;
 };
 
+// The plain characters from byte `position` of a token on, as far as they are known: how many, and in `end` where they
+// end. 0 inside a character.
+__device__ __forceinline__ int plain_ahead(const Record& token, int position, int& end) {
+  int prefix = token.runs & 255, begin = token.runs >> 16 & 255;
+  if (position < prefix && position < 4) {  // of the first four bytes it is seen which begin a character
+    u32 following = token.first >> 7 & ~(token.first >> 6) & 0x01010101u;  // bytes that do not begin a character
+    if (following >> 8 * position & 1) return 0;
+    end = prefix;
+    return (int)(token.runs >> 8 & 255) - (position - __popc(following & ((1u << 8 * position) - 1)));
+  }
+  end = token.runs >> 24;
+  return begin <= position && position < end ? end - position : 0;
+}
+
+// Take a run of plain characters at once, from a state with these flags and bounds. ALIVE, also if it was not taken.
+__device__ __forceinline__ int take_plain(Cursor& c, int flags, const Bounds& b, const Record& token, int& position) {
+  int end, count = plain_ahead(token, position, end);
+  if (count == 0) return ALIVE;
+  int taken = loop_length(flags, b, c.counter, count);
+  if (taken == MIXED) return ALIVE;
+  if (taken < count) return DIED;
+  if (flags & COUNT) c.counter += count;
+  position = end;
+  return ALIVE;
+}
+
 // Walk one token from byte `position` on. Returns as `read_class` does.
 __device__ __forceinline__ int walk_token(const Grammar& g, const Tokens& t, const u8* byte_class, const int* stack,
                                           Cursor& c, const Record& token, int position) {
-  int length = token.id >> 16, begin = token.runs >> 16 & 255, end = token.runs >> 24;
+  int length = token.id >> 16;
   int loaded = 0;
   u32 word = token.first;
-  bool looped = position == begin && position > 0;
   while (position < length) {
-    if (looped && begin <= position && position < end) {
-      int flags = g.flags[c.state];
-      if (flags & TEXT) {  // the rest of the run at once
-        int taken = loop_length(g, c.state, flags, c.counter, end - position);
-        if (taken == end - position) {
-          if (flags & COUNT) c.counter += taken;
-          position = end;
-          looped = false;
-          continue;
-        }
-        if (taken != MIXED) return DIED;
-      }
-    }
     if (position >> 2 != loaded) {
       loaded = position >> 2;
       word = t.bytes[token.place + loaded];
     }
     int k = byte_class[word >> 8 * (position & 3) & 255];
-    int edge = edge_at(g, c.state, k), before = c.state;
-    if (edge >= 0) {
-      c.state = edge;
-    } else {
-      int status = read_edge<false>(g, stack, c, k, edge);
-      if (status != ALIVE) return status;
-    }
+    int edge = edge_at(g, c.state, k);
     ++position;
-    looped = c.state == before || position == begin;
+    Arrival arrival = {0, {}};
+    if (edge < 0) {
+      int status = read_edge<false>(g, stack, c, k, edge, arrival);
+      if (status != ALIVE) return status;
+    } else {
+      if (edge == c.state && position < length) arrival = {g.flags[edge], bounds_of(g, edge)};
+      c.state = edge;
+    }
+    if ((arrival.flags & TEXT) && take_plain(c, arrival.flags, arrival.bounds, token, position) == DIED) return DIED;
   }
   return ALIVE;
 }
@@ -206,7 +222,9 @@ __device__ inline void read_first_byte(Shared& s, const Grammar& g, const Start&
   c.start = at.counter, c.least = 0, c.most = 0x7fffffff, c.is_relative = true;
   int k = s.byte_class[threadIdx.x], edge = edge_at(g, at.state, k);
   bool may_return = edge != DEAD || label_of(g, at.state) >= 0;
-  int status = may_return ? read_edge<true>(g, at.stack, c, k, edge) : DIED;
+  Arrival arrival = {0, {}};
+  int status = may_return ? read_edge<true>(g, at.stack, c, k, edge, arrival) : DIED;
+  first.flags = arrival.flags;
   if (status > 0) atomicMax(&s.missing, status - 1);
   first.is_live = status == ALIVE || (status == DIED && may_return && is_tail);
   first.state = c.state, first.counter = c.counter, first.base = c.base;
@@ -229,7 +247,7 @@ __device__ __forceinline__ int owner_of(const Shared& s, int num_live, int i) {
 }
 
 // Where candidate `token` is to be walked from: past its first byte where that is known. False: it is dead.
-__device__ __forceinline__ bool set_out(Cursor& c, int& position, const FirstByte& first, const Record& token,
+__device__ __forceinline__ bool set_out(const Grammar& g, Cursor& c, int& position, const FirstByte& first, const Record& token,
                                         const Start& at, const PlainRun& run, int list, int longest) {
   place(c, at);
   position = 0;
@@ -248,7 +266,7 @@ __device__ __forceinline__ bool set_out(Cursor& c, int& position, const FirstByt
 #pragma unroll
   for (int i = 0; i < KEPT; ++i) c.pushed[i] = first.pushed[i];
   ++position;
-  return true;
+  return !(first.flags & TEXT) || take_plain(c, first.flags, bounds_of(g, c.state), token, position) == ALIVE;
 }
 
 // Or into s.words the token's bit if it lives.
@@ -256,7 +274,7 @@ __device__ __forceinline__ void try_token(Shared& s, const Tokens& t, const Gram
                                           const PlainRun& run, int list, const FirstByte& first, const Record& token) {
   Cursor c;
   int position;
-  if (!set_out(c, position, first, token, at, run, list, (int)t.longest_plain)) return;
+  if (!set_out(g, c, position, first, token, at, run, list, (int)t.longest_plain)) return;
   int status = walk_token(g, t, s.byte_class, at.stack, c, token, position);
   if (status > 0) atomicMax(&s.missing, status - 1);
   if (status != ALIVE || (at.is_limited && g.need[c.state] >= at.remaining)) return;
@@ -299,13 +317,25 @@ __device__ inline void walk_rest(Shared& s, const Tokens& t, const Grammar& g, c
   }
 }
 
+#ifdef __CUDACC__
+// Copy 16 bytes to shared memory without passing through a register, so that all copies are under way together.
+__device__ __forceinline__ void copy_async(uint4* to, const uint4* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from));
+}
+
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#else
+inline void copy_async(uint4* to, const uint4* from) { *to = *from; }
+inline void wait_for_copies() {}
+#endif
+
 // Let `g` refer to a copy of its tables in the block's shared memory, if they fit. Needs a barrier before they are read.
 __device__ __forceinline__ void stage(Grammar& g, uint4* stage) {
   if (g.num_bytes > STAGE_BYTES) return;
   const uint4* from = (const uint4*)g.byte_class;
   int count = (int)(g.num_bytes >> 4);
-#pragma unroll 4
-  for (int i = threadIdx.x; i < count; i += THREADS) stage[i] = from[i];
+  for (int i = threadIdx.x; i < count; i += THREADS) copy_async(stage + i, from + i);
+  wait_for_copies();
   i64 moved = (const char*)stage - (const char*)from;
   g.byte_class += moved;
   g.live = (const u64*)((const char*)g.live + moved);
@@ -363,6 +393,8 @@ __device__ inline bool walk_chunk(Shared& s, uint4* room, const Tokens& t, const
   }
   int end_id = byte < t.num_ends ? t.end_ids[byte] - first * 32 : -1;
   for (int i = threadIdx.x; i < MAX_ROWS / 32; i += THREADS) s.equal[i] = 0;
+  if (byte < STACK_CAP) s.stack[byte] = at.stack[byte];
+  at.stack = s.stack;
   if (threadIdx.x == 0) s.missing = -1;
   bool is_walked = at.grammar >= 0 && at.state != FINISHED;
   for (int i = threadIdx.x; i < num_words; i += THREADS) {
