@@ -15,7 +15,7 @@ import tiny_llama  # noqa: E402
 
 from stcon.errors import ModelUnavailable, PromptTooLong  # noqa: E402
 from stcon.models import load_model  # noqa: E402
-from stcon.models.lean import delta_rule  # noqa: E402
+from stcon.models.lean import blocks, delta_rule  # noqa: E402
 from stcon.models.lean.cache import WINDOW, rotary_frequencies  # noqa: E402
 from stcon.models.lean.load import from_folder, from_gguf  # noqa: E402
 from stcon.models.lean.model import LeanModel  # noqa: E402
@@ -289,6 +289,20 @@ def test_gguf_equals_its_folder(tmp_path):
         parts = [theirs[f"model.layers.{i}.self_attn.{part}_proj.weight"] for part in "qkv"]
         assert torch.equal(lean.parameters[f"{i}.qkv"], torch.cat(parts))
         assert torch.equal(lean.parameters[f"{i}.down"], theirs[f"model.layers.{i}.mlp.down_proj.weight"])
+
+
+@pytest.mark.parametrize("kind", sorted(blocks.BLOCK_BYTES))
+@pytest.mark.parametrize("count", [1, 33, (1 << 14) + 5])
+def test_blocks_equal_the_gguf_package(kind, count):
+    """Every block format gives that package's numbers, bit for bit."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    octets = np.random.default_rng(kind).integers(0, 256, (count, blocks.BLOCK_BYTES[kind]), dtype=np.uint8)
+    octets[:, 1] &= 0x3F  # scales and offsets that are numbers
+    octets[:, 3] &= 0x3F
+    expected = dequantize(octets, GGMLQuantizationType(kind))
+    assert np.array_equal(blocks.dequantise(torch.from_numpy(octets), kind).numpy(), expected)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

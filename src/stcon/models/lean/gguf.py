@@ -6,14 +6,18 @@ query and key rows.
 
 from __future__ import annotations
 
+import math
 import mmap
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from stcon.errors import ModelUnavailable
 from stcon.models.gguf_weights import CHECKED, MODULES, SETTINGS, dequantised, read_directory
+from stcon.models.gguf_weights import Tensor as Place
+from stcon.models.lean import blocks
 from stcon.models.lean.checkpoint import Tensor
 from stcon.models.lean.settings import Settings, from_config
 
@@ -50,11 +54,27 @@ class GgufFile:
         import torch
 
         theirs = self._found[name]
+        place = self._places[theirs]
         try:
-            values = dequantised(self._data, self._places[theirs], self._permuted_heads(theirs))
+            if place.kind not in blocks.BLOCK_BYTES:
+                return torch.from_numpy(dequantised(self._data, place, self._permuted_heads(theirs)))
+            values = self._from_blocks(place)
         except (ValueError, NotImplementedError, KeyError) as error:
             raise ModelUnavailable(f"{self.path}: a tensor cannot be read ({error}); fetch the file again") from error
-        return torch.from_numpy(values)
+        return _unpermuted(values, self._permuted_heads(theirs))
+
+    def _from_blocks(self, place: Place) -> Tensor:
+        """A tensor in one of the formats of `blocks`; ValueError if the file ends before it does."""
+        import torch
+
+        count, rest = divmod(math.prod(place.shape), blocks.BLOCK)
+        if rest or place.shape[-1] % blocks.BLOCK:
+            raise ValueError(f"{place.shape[-1]} columns are not whole blocks")
+        size = blocks.BLOCK_BYTES[place.kind]
+        with warnings.catch_warnings():  # torch warns of memory that may not be written; it is not
+            warnings.simplefilter("ignore", UserWarning)
+            octets = torch.frombuffer(self._data, dtype=torch.uint8, count=count * size, offset=place.offset)
+        return blocks.dequantise(octets.view(count, size), place.kind).view(place.shape)
 
     def _permuted_heads(self, name: str) -> int:
         """Heads whose rows llama.cpp has reordered in this tensor; 0: none."""
@@ -81,6 +101,14 @@ class GgufFile:
         }
         settings = from_config(config)
         return settings if settings is not None and _rotates_whole_heads(found, settings) else None
+
+
+def _unpermuted(values: Tensor, heads: int) -> Tensor:
+    """Rows in the order of transformers: rotary pairs (i, i + half), where llama.cpp's are neighbours."""
+    if not heads:
+        return values
+    rows, columns = values.shape
+    return values.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
 def _rotates_whole_heads(found: Mapping[str, Any], settings: Settings) -> bool:

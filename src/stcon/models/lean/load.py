@@ -47,7 +47,7 @@ def network(source: Source, settings: Settings, device: Any, dtype: Any, name: s
     import torch
 
     placed = torch.device(device)
-    if placed.type not in ("cpu", "cuda") or (placed.type == "cuda" and not _kernels_fit(settings)):
+    if placed.type not in ("cpu", "cuda") or (placed.type == "cuda" and not _kernels_fit(settings, dtype)):
         return None
     ignored = qwen3_5.IGNORED if settings.family == "qwen3_5" else llama.IGNORED
     if settings.tied:  # some checkpoints keep the head all the same
@@ -69,8 +69,15 @@ def _tables(settings: Settings) -> list[Table]:
     return [llama.table(settings)]
 
 
-def _kernels_fit(settings: Settings) -> bool:
-    """Whether the fused kernels run here and take these sizes: tiles are powers of two."""
+def _kernels_fit(settings: Settings, dtype: Any) -> bool:
+    """Whether the fused kernels run here and take these sizes (tiles are powers of two) and this type.
+
+    Norms are applied after the product, whose inputs may be past what float16 holds.
+    """
+    import torch
+
+    if dtype == torch.float16:
+        return False
     try:
         import triton  # noqa: F401
     except ImportError:

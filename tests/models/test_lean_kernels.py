@@ -1,0 +1,129 @@
+"""Each fused kernel against its plain reference: on a GPU if there is one, else, where installed, in the interpreter."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+triton = pytest.importorskip("triton")
+
+from stcon.models.lean import cuda, reference  # noqa: E402
+from stcon.models.lean.cuda import plans  # noqa: E402
+from stcon.models.lean.settings import Delta  # noqa: E402
+from stcon.models.lean.shapes import Heads, Step  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytestmark = [] if DEVICE == "cuda" else pytest.mark.long  # minutes in the interpreter
+ROWS, CAPACITY, DIM = 3, 700, 32
+DELTA = Delta(key_heads=2, value_heads=4, key_dim=32, value_dim=64, taps=4)
+
+
+@pytest.fixture(autouse=True)
+def plain_launches(monkeypatch):
+    """The interpreter knows no programmatic launches, and some versions of it do not run with the newest numpy."""
+    if DEVICE == "cuda":
+        return
+    monkeypatch.setattr(plans, "PDL", 0)
+    try:
+        cuda.attend(*attention_case(2, gated=False)[:5])
+    except Exception as error:
+        if type(error).__name__ != "InterpreterError":
+            raise
+        pytest.skip(f"this Triton's interpreter does not run here: {error}")
+
+
+def draw(*shape):
+    return torch.randn(*shape, device=DEVICE)
+
+
+def workspace():
+    """What a cache gives the kernels, poisoned."""
+    settings = SimpleNamespace(head_dim=DIM, delta=DELTA)
+    space = plans.workspace(settings, ROWS, DEVICE)
+    for tensor in (space.partial, space.stats, space.deltas):
+        tensor.fill_(torch.nan)
+    return space
+
+
+def step(size, lengths=(0, 7, 600), counts=None, rotated=DIM):
+    lengths = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    counts = None if counts is None else torch.tensor(counts, dtype=torch.int32, device=DEVICE)
+    cos, sin = draw(CAPACITY, rotated // 2), draw(CAPACITY, rotated // 2)
+    return Step(len(lengths), size, lengths, counts, cos, sin, workspace())
+
+
+def close(found, expected):
+    """Float32 throughout, so equal up to the order of sums."""
+    return float((found - expected).norm() / expected.norm()) < 1e-5
+
+
+@pytest.mark.parametrize("columns", [80, 96])
+@pytest.mark.parametrize("size", [96, 640])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 16, 17])
+def test_products(tokens, size, columns):
+    """Norm, product, bias; product and residual; gate and up: from one row to more than our kernels take."""
+    torch.manual_seed(tokens)
+    at = step(1)
+    x, weight, norm, bias = draw(tokens, size), draw(columns, size), draw(size), draw(columns)
+    residual = draw(tokens, columns)
+    for ours, theirs in (
+        [ops.norm_linear(x, norm, 1e-6, weight, at, bias) for ops in (cuda, reference)],
+        [ops.norm_linear(x, norm, 1e-6, weight, at, exact=True) for ops in (cuda, reference)],
+        [ops.linear_add(x, weight, residual.clone(), at) for ops in (cuda, reference)],
+        [ops.gate_up(x, norm, 1e-6, weight, at) for ops in (cuda, reference)],
+    ):
+        assert close(ours, theirs)
+    assert not at.workspace.arrived.any()
+
+
+def attention_case(size, gated):
+    """Projections, heads, norms, a cache of random numbers and the step; half the dimensions rotate if gated."""
+    torch.manual_seed(size)
+    heads = Heads(8 if gated else 6, 2, DIM, 1e-6, gated)
+    norms = (draw(DIM), draw(DIM)) if gated else None
+    at = step(size, rotated=DIM // 2 if gated else DIM)
+    return draw(ROWS * size, heads.width), heads, norms, draw(2, ROWS, 2, CAPACITY, DIM), at
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 5, 16, 40])
+def test_attend(size, gated):
+    """Rows of no, few and many keys, split and not: the same output and the same cache afterwards."""
+    qkv, heads, norms, kv, at = attention_case(size, gated)
+    ours, theirs = kv.clone(), kv.clone()
+    found = cuda.attend(qkv, heads, norms, ours, at)
+    assert close(found, reference.attend(qkv, heads, norms, theirs, at))
+    assert torch.allclose(ours, theirs, atol=1e-5)
+    assert not at.workspace.arrived.any()
+
+
+def test_attend_one_token_as_many_rows_do(monkeypatch):
+    """The kernel that many rows take gives for one token what the other does."""
+    qkv, heads, norms, kv, at = attention_case(1, gated=True)
+    expected = reference.attend(qkv, heads, norms, kv.clone(), at)
+    monkeypatch.setattr(plans, "one_token", lambda heads, dim: None)
+    assert close(cuda.attend(qkv, heads, norms, kv.clone(), at), expected)
+
+
+@pytest.mark.parametrize("counts", [None, "ragged"])
+@pytest.mark.parametrize("size", [1, 2, 5, 16])
+def test_delta(size, counts):
+    """Real tokens' outputs, states and recent inputs are the reference's; a row without real tokens keeps its own."""
+    torch.manual_seed(size)
+    at = step(size, lengths=(0, 2, 35), counts=None if counts is None else (size, 0, max(1, size - 2)))
+    width = DELTA.channels + DELTA.value_heads * DELTA.value_dim + 2 * DELTA.value_heads
+    weights = {"conv": draw(DELTA.channels, 4), "dt_bias": draw(4), "decay": -draw(4).abs(), "delta_norm": draw(64)}
+    mixed, state, recent = draw(ROWS * size, width), draw(ROWS, 4, 32, 64), draw(ROWS, 32, DELTA.channels)
+    kept = [(state.clone(), recent.clone()) for _ in range(2)]
+    found = [
+        ops.delta(mixed, DELTA, weights, 1e-6, *memory, at).view(ROWS, size, -1)
+        for ops, memory in zip((cuda, reference), kept, strict=True)
+    ]
+    real = torch.ones(ROWS, size, dtype=torch.bool, device=DEVICE) if at.real is None else at.real
+    assert close(found[0][real], found[1][real])
+    assert close(kept[0][0], kept[1][0])
+    assert torch.equal(kept[0][1], kept[1][1])
+    assert not at.workspace.arrived.any()
