@@ -340,6 +340,7 @@ CONFIG = {
         {"attention_bias": True},
         {"mlp_bias": True},
         {"use_sliding_window": True},
+        {"rope_interleaved": True},
         {"quantization_config": {"bits": 4}},
         {"rope_scaling": {"type": "yarn", "factor": 4.0}},
         {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},

@@ -1,4 +1,4 @@
-"""Each fused kernel against its plain reference: on a GPU if there is one, else, where installed, in the interpreter."""
+"""Each fused kernel against its plain reference: on a GPU if there is one, else (where installed) interpreted."""
 
 import os
 from types import SimpleNamespace

@@ -36,6 +36,7 @@ _ALLOWED: Mapping[str, tuple[Any, ...]] = {
     "attention_bias": (False, None),
     "mlp_bias": (False, None),
     "use_sliding_window": (False, None),
+    "rope_interleaved": (False, None),
     "quantization_config": (None,),
     "attn_output_gate": (True, None),
     "mlp_only_layers": ([], None),
