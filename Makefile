@@ -51,5 +51,5 @@ $(VENV)/.installed-torch: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo 'make: installing stcon with torch, transformers and the test tools into $(VENV) (a few minutes)'
-	$(PIP) install -c constraints.txt -e '.[dev,torch,tiktoken,sentencepiece]'
+	$(PIP) install -c constraints.txt -e '.[dev,server,torch,tiktoken,sentencepiece]'
 	@touch $@ $(VENV)/.installed-torch

@@ -19,6 +19,7 @@ from stcon.commands.bench import bench
 from stcon.commands.explain import explain
 from stcon.commands.generate import generate
 from stcon.commands.pull import pull
+from stcon.commands.serve import serve
 from stcon.commands.theory import theory
 from stcon.errors import RequestError, StconError
 
@@ -88,7 +89,7 @@ def _say_compiling() -> None:
     click.echo("stcon: compiling the mask kernels, once for this installation (up to a minute) ...", err=True)
 
 
-for command in (generate, batch, explain, pull, bench, theory):
+for command in (generate, batch, serve, explain, pull, bench, theory):
     cli.add_command(command)
 
 

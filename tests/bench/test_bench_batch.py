@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import stcon
-from stcon.bench import grammars, jobs, throughput
+from stcon.bench import jobs, throughput, turns
 from stcon.cli import cli
 from stcon.models.fake import FakeModel, prefer
 from stcon.vocab.vocabulary import Vocabulary
@@ -72,8 +72,8 @@ def test_jobs_are_eighteen_with_two_prompts(model):
 
 def test_grammars_in_turn(model, tmp_path):
     """Every grammar gets four valid answers; a form has as many fields as it says."""
-    assert [len(grammars.fields_schema(count)["required"]) for count in grammars.FIELDS] == list(grammars.FIELDS)
-    result = CliRunner().invoke(cli, ["bench", "grammars", "--quick", "--json", str(tmp_path / "g.json")])
+    assert [len(turns.fields_schema(count)["required"]) for count in turns.FIELDS] == list(turns.FIELDS)
+    result = CliRunner().invoke(cli, ["bench", "turns", "--quick", "--json", str(tmp_path / "g.json")])
     assert result.exit_code == 0, result.output
     served = json.loads((tmp_path / "g.json").read_text())["grammars"]
     assert [one["valid"] for one in served] == [4] * 8

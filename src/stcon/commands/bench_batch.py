@@ -1,4 +1,4 @@
-"""`stcon bench throughput`, `jobs` and `grammars`: many streams at once."""
+"""`stcon bench throughput`, `jobs` and `turns`: many streams at once."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def jobs(*, model_name: str | None, slots: int, max_tokens: int, json_file: str 
 @_MODEL
 @click.option("--quick", is_flag=True, help="Forms of 8 and 12 fields only.")
 @json_option
-def grammars(*, model_name: str | None, quick: bool, json_file: str | None) -> int:
+def turns(*, model_name: str | None, quick: bool, json_file: str | None) -> int:
     """Sixteen grammars in turn, four requests each, three at a time: memory above the model, waits for first answers.
 
     Exit code 1 if an answer is not valid.
     """
-    from stcon.bench.grammars import FIELDS, REQUESTS, as_json, failures, measure
+    from stcon.bench.turns import FIELDS, REQUESTS, as_json, failures, measure
     from stcon.commands.generate import load
 
     model = load(model_name)
@@ -128,6 +128,9 @@ def grammars(*, model_name: str | None, quick: bool, json_file: str | None) -> i
     _print(("grammar", "states", "compile\ns", "first\ns", "longest\nfirst s", "MB above\nmodel", "valid"), rows)
     about = {"model": model.name}
     return _end(as_json(served, {**about, **environment(), "failures": red}), red, json_file, about)
+
+
+grammars = turns  # the name it had
 
 
 def _of_transformers(model: Model, name: str | None) -> Model:

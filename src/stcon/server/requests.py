@@ -5,7 +5,7 @@ Constraints are taken in the spellings that clients send: ``response_format`` (`
 older ``guided_json``, ``guided_regex``, ``guided_choice``; at most one of them in a request.
 
 Our own settings stand in ``stcon``: ``budget`` (default true: a constrained answer is complete within its limit),
-``mode``, and ``guards`` (``repeat``, ``max_calls``, ``same_call``).
+``mode``, ``guards`` (``repeat``, ``max_calls``, ``same_call``), and ``trace`` (streams say which tokens were forced).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _request(
 ) -> Request:
     """What both kinds of bodies share."""
     own = _typed(body, "stcon", dict, {})
-    unknown = set(own) - {"budget", "mode", "guards"}
+    unknown = set(own) - {"budget", "mode", "guards", "trace"}
     if unknown:
         raise BadRequest(f"stcon: unknown setting {min(unknown)!r}", f"stcon.{min(unknown)}")
     stop = body.get("stop") or ()
@@ -123,6 +123,7 @@ def _request(
             logprobs=logprobs,
             adjustment=_adjustment(body),
             guards=guards,
+            report_need=_typed(own, "trace", bool, False, "stcon."),
         ),
     )
     assert isinstance(request, Request), "built above"

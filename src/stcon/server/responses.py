@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stcon.errors import GrammarError, RequestError
+from stcon.errors import GrammarError, Overloaded, RequestError
 from stcon.server.requests import BadRequest
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stcon.engine.stream import Token
     from stcon.vocab.vocabulary import Vocabulary
 
-_FINISH = {"stop": "stop", "length": "length", "guard": "length", "cancelled": "length"}
+FINISH = {"stop": "stop", "length": "length", "guard": "length", "cancelled": "length"}
 
 
 def chat_response(
@@ -33,7 +33,7 @@ def chat_response(
             "index": index,
             "message": {"role": "assistant", "content": generation.text, "refusal": None},
             "logprobs": _chat_logprobs(generation, vocabulary),
-            "finish_reason": _FINISH[generation.finish_reason],
+            "finish_reason": FINISH[generation.finish_reason],
         }
         for index, generation in enumerate(generations)
     ]
@@ -50,7 +50,7 @@ def text_response(
             "index": index,
             "text": generation.text,
             "logprobs": _text_logprobs(generation, vocabulary),
-            "finish_reason": _FINISH[generation.finish_reason],
+            "finish_reason": FINISH[generation.finish_reason],
         }
         for index, generation in enumerate(generations)
     ]
@@ -76,6 +76,8 @@ def usage(generations: Sequence[Generation], cached: int) -> dict[str, Any]:
 
 def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
     """The HTTP status and body for an error; what is not the request's fault says no more than that."""
+    if isinstance(error, Overloaded):
+        return 429, {"error": {"message": str(error), "type": "overloaded_error", "param": None, "code": "overloaded"}}
     if not isinstance(error, RequestError):
         message, kind = "the request failed in the server", "server_error"
         return 500, {"error": {"message": message, "type": kind, "param": None, "code": None}}

@@ -74,7 +74,9 @@ class Batch:
         self.chunk = chunk
         self.max_waiting = max_waiting
         self.memory = memory or plan_memory(model, chunk=chunk, cache_bytes=cache_bytes)
-        self.cache = PromptCache(self.memory.cache, cuts=model.can_truncate)
+        most = model.most_parked_bytes
+        limit = self.memory.cache if most is None else min(self.memory.cache, most)
+        self.cache = PromptCache(limit, cuts=model.can_truncate)
         self.cost = StepCost()
         self.stats = Stats()
         self._waiting = Waiting()

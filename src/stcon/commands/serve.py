@@ -1,0 +1,39 @@
+"""`stcon serve`: the model behind OpenAI's HTTP interface."""
+
+from __future__ import annotations
+
+import click
+
+from stcon.errors import RequestError
+
+
+@click.command()
+@click.option(
+    "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="H")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="P")
+@click.option("--slots", type=click.IntRange(1, 4096), default=8, show_default=True, metavar="N", help="Rows at once.")
+@click.option("--api-key", envvar="STCON_API_KEY", metavar="K", help="What clients must send.  [env: STCON_API_KEY]")
+def serve(*, model_name: str | None, host: str, port: int, slots: int, api_key: str | None) -> int:
+    """Serve /v1/chat/completions, /v1/completions, /v1/models, /v1/grammar/check, /health and /metrics.
+
+    Constraints: response_format, structured_outputs {json, regex, choice}, guided_*. Tools are not served yet.
+    """
+    try:
+        import uvicorn
+
+        from stcon.server.app import Server, warm_up
+    except ImportError as error:
+        raise RequestError("serving needs starlette and uvicorn; run: pip install 'stcon[server]'") from error
+    from stcon.commands.generate import load
+    from stcon.engine.batch import Batch
+    from stcon.engine.batch.choose import rows_for
+
+    model = load(model_name)
+    batch = Batch(rows_for(model, slots), max_waiting=64 * slots)
+    click.echo(str(batch.memory), err=True)
+    warm_up(batch)
+    app = Server(batch.start(), name=model.name, api_key=api_key).app()
+    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=60)
+    return 0

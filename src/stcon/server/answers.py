@@ -1,0 +1,106 @@
+"""A submitted request's events as an answer: one body when it is over, or server-sent events as it is written."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from uuid import uuid4
+
+from stcon.engine.batch import Failed, Finished, Handle, Piece
+from stcon.server.responses import FINISH, chat_response, error_body, text_response, usage
+
+if TYPE_CHECKING:
+    from stcon.engine.output import Generation
+    from stcon.vocab.vocabulary import Vocabulary
+
+Kind: TypeAlias = Literal["chat", "text"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an answer's bodies share.
+
+    Attributes:
+        kind: of which endpoint.
+        model: the model's id.
+        vocabulary: for the texts of tokens.
+        with_usage: a stream ends with the counts.
+        with_trace: a stream's chunks say which tokens were forced, and how few complete the output.
+    """
+
+    kind: Kind
+    model: str
+    vocabulary: Vocabulary
+    with_usage: bool = False
+    with_trace: bool = False
+    name: str = field(default_factory=lambda: uuid4().hex)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    async def whole(self, handle: Handle) -> tuple[int, dict[str, Any]]:
+        """Status and body when every output is over."""
+        generations: dict[int, Generation] = {}
+        cached = 0
+        async for event in handle:
+            if isinstance(event, Failed):
+                handle.cancel()  # the others are of no use
+                return error_body(event.error)
+            if isinstance(event, Finished):
+                generations[event.index] = event.generation
+                cached = max(cached, event.cached_tokens)
+        respond = chat_response if self.kind == "chat" else text_response
+        ordered = [generations[index] for index in sorted(generations)]
+        about = {"name": self.name, "model": self.model, "created": self.created, "cached": cached}
+        return 200, respond(ordered, self.vocabulary, **about)  # type: ignore[arg-type]
+
+    async def stream(self, handle: Handle) -> AsyncIterator[str]:
+        """Server-sent events. Leaving it early cancels the request.
+
+        An error after the first chunk is an event of its own: the status was sent already.
+        """
+        generations: list[Generation] = []
+        cached = 0
+        try:
+            if self.kind == "chat":
+                for index in range(handle.request.n):
+                    yield self._chunk([self._choice(index, {"role": "assistant", "content": ""})])
+            async for event in handle:
+                if isinstance(event, Failed):
+                    yield _sse(error_body(event.error)[1])
+                    return
+                if isinstance(event, Piece):
+                    if event.text or self.with_trace:
+                        yield self._piece(event)
+                    continue
+                generations.append(event.generation)
+                cached = max(cached, event.cached_tokens)
+                reason = FINISH[event.generation.finish_reason]
+                yield self._chunk([self._choice(event.index, {}, reason)])
+            if self.with_usage:
+                yield self._chunk([], usage=usage(generations, cached))
+            yield "data: [DONE]\n\n"
+        finally:
+            handle.cancel()  # nothing is lost if it is over
+
+    def _piece(self, piece: Piece) -> str:
+        choice = self._choice(piece.index, {"content": piece.text})
+        if not self.with_trace:
+            return self._chunk([choice])
+        tokens = [{"text": token.text, "kind": token.kind} for token in piece.tokens]
+        return self._chunk([choice], stcon={"index": piece.index, "tokens": tokens, "need": piece.need})
+
+    def _choice(self, index: int, delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
+        if self.kind == "chat":
+            return {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return {"index": index, "text": delta.get("content", ""), "logprobs": None, "finish_reason": reason}
+
+    def _chunk(self, choices: Sequence[Mapping[str, Any]], **more: Any) -> str:
+        object_, prefix = ("chat.completion.chunk", "chatcmpl") if self.kind == "chat" else ("text_completion", "cmpl")
+        head = {"id": f"{prefix}-{self.name}", "object": object_, "created": self.created, "model": self.model}
+        return _sse({**head, "choices": choices, **more})
+
+
+def _sse(data: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(data, ensure_ascii=True)}\n\n"
