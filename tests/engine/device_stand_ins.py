@@ -59,9 +59,10 @@ class HostWalker:
             words[:] = 0
             for token in self.vocabulary.end_ids:
                 words[token >> 5] |= 1 << (token & 31)
-        for token in np.flatnonzero(unpack_bitmask(words, self.vocabulary.size)).tolist():
+        least = int(self.min_bytes[row])
+        for token in np.flatnonzero(unpack_bitmask(words, self.vocabulary.size)).tolist() if least > 1 else ():
             data = self.vocabulary.token_bytes(token)
-            if data is not None and len(data) < int(self.min_bytes[row]):
+            if data is not None and len(data) < least:
                 words.view(np.uint32)[token >> 5] &= ~np.uint32(1 << (token & 31))
         return words & self.allowed[row].numpy() if self.is_restricted[row] else words
 

@@ -110,6 +110,7 @@ class Plan:
             `MAX_FORCED` bytes are forced at once.
         tail: the end of the text so far, for the next plan.
         is_done: the text is complete and nothing can follow; ask the model no more.
+        is_kernels: `mask` is the kernel's for `config`, but for the cover: the history takes nothing from it.
     """
 
     tokens: list[int]
@@ -121,6 +122,7 @@ class Plan:
     mask: Int32
     tail: Tail
     is_done: bool
+    is_kernels: bool
 
 
 class Planner:
@@ -202,7 +204,7 @@ class Planner:
     def _mask(self, draft: _Draft) -> tuple[Int32, int | None]:
         """The mask under the draft's cover, and the only admissible token, to be committed, if there is just one."""
         mask = np.empty(self.vocabulary.num_words, np.int32)
-        self.histories.mask(draft.config, draft.history, mask)
+        draft.is_kernels = self.histories.mask(draft.config, draft.history, mask)
         if draft.cover > 1:
             covering = mask & self.segmenter.at_least(draft.cover)
             if covering.any():  # a cover never leaves nothing: the vocabulary may lack what the tokenizer would emit
@@ -235,6 +237,7 @@ class _Draft:
         self.committed = bytearray()
         self.cover = 0
         self.is_done = False
+        self.is_kernels = False
         if last is not None:
             known = 0 <= last < planner.vocabulary.size
             data = planner.vocabulary.token_bytes(last) if known else None
@@ -250,7 +253,18 @@ class _Draft:
         kept = self.last is None or self.run[:1] == [self.last]
         tokens = self.run[1:] if kept and self.last is not None else self.run
         committed = bytes(self.committed)
-        return Plan(tokens, not kept, committed, self.config, self.history, self.cover, mask, self.tail, self.is_done)
+        return Plan(
+            tokens=tokens,
+            replace_last=not kept,
+            committed=committed,
+            config=self.config,
+            history=self.history,
+            cover=self.cover,
+            mask=mask,
+            tail=self.tail,
+            is_done=self.is_done,
+            is_kernels=self.is_kernels,
+        )
 
     def push(self, token: int) -> None:
         """Commit `token`, the only one admissible here."""

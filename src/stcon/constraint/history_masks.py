@@ -99,15 +99,15 @@ class HistoryMasks:
             config[:] = before
         return after
 
-    def mask(self, config: Int32, history: History, out: Int32) -> None:
-        """Write the mask of `config` under `history` to `out` (int32[W])."""
+    def mask(self, config: Int32, history: History, out: Int32) -> bool:
+        """Write the mask of `config` under `history` to `out` (int32[W]); returns whether it is the kernel's own."""
         self.kernel.mask(config, out)
         if not self.kernel.machine.marks:
-            return
+            return True
         tokens, scopes = self._tokens, history.scopes
         is_scarce = self.kernel.is_scarce or any(map(is_watched, scopes))
         if not is_scarce and not len(tokens.pairs) and not any(scope.elements for scope in scopes):
-            return
+            return True
         refused = [place for scope in scopes for place in self._ends_again(scope)]
         suspects = [place for scope in scopes for place in self._holding(scope)]
         if len(tokens.pairs):
@@ -120,8 +120,10 @@ class HistoryMasks:
                 refused += self._scarce.refused(config, history, out, refuses)
                 ids = self._scarce.refused_extensions(config, history)
         words = out.view(np.uint32)
-        for token in [*tokens.ids(refused), *ids]:
+        taken = [*tokens.ids(refused), *ids]
+        for token in taken:
             words[token >> 5] &= ~np.uint32(1 << (token & 31))
+        return not taken
 
     def can_continue(self, config: Int32, history: History) -> bool:
         """Whether some byte may follow."""

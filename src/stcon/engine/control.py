@@ -203,12 +203,12 @@ class LimitedControl:
 
 
 def _place(planner: Planner, plan: Plan) -> Place:
-    return Place(plan.config, plan.cover, not planner.kernel.machine.marks)
+    return Place(plan.config, plan.cover, plan.is_kernels)
 
 
 def _is_quiet(planner: Planner, plan: Plan | None, token: int | None) -> bool:
-    """Whether nothing is forced after `token`; under histories, which a device does not know, never."""
-    if plan is None or planner.kernel.machine.marks:
+    """Whether nothing is forced after `token`; what a history takes from the mask is not looked at."""
+    if plan is None:
         return False
     if planner.policy == "none" or token is None:
         return planner.policy == "none"
