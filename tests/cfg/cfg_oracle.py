@@ -30,6 +30,18 @@ def _alternative(symbols: list[str]) -> str:
     return " ".join(symbol if symbol.isupper() else f'"{symbol}"' for symbol in symbols) or '""'
 
 
+def as_lark(grammar: Grammar, terminals: list[str]) -> str:
+    """The grammar as text, its letters read as terminals A, B and C that may match the same lexemes."""
+    names = dict(zip(LETTERS, ("TA", "TB", "TC"), strict=True))
+    rules = [
+        f"{name.lower()}: {' | '.join(' '.join(names.get(s, s.lower()) for s in symbols) for symbols in alternatives)}"
+        for name, alternatives in grammar.items()
+    ]
+    return "\n".join(
+        [*rules, *(f"{name}: /{pattern}/" for name, pattern in zip(names.values(), terminals, strict=True))]
+    )
+
+
 def language(grammar: Grammar, longest: int) -> set[str]:
     """All words of A of at most `longest` letters: the sets of all rules' words, round by round."""
     words: dict[str, set[str]] = {name: set() for name in grammar}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
 import pytest
-from cfg_oracle import SHORT_WORDS, Grammar, as_gbnf, derives, grammars, language
+from cfg_oracle import SHORT_WORDS, Grammar, as_gbnf, as_lark, derives, grammars, language
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from stcon.vocab.vocabulary import Vocabulary
 TOKENS: list[bytes | None] = [*(bytes([byte]) for byte in range(256)), b"ab", b"ba", b"((", b"aab(", b"bbbb", None]
 VOCABULARY = Vocabulary.from_bytes(TOKENS, end_ids=(len(TOKENS) - 1,))
 END = len(TOKENS) - 1
+LEXED_WORDS = ["".join(w) for n in range(5) for w in itertools.product("ab( ", repeat=n) if "  " not in w]
 
 
 def compiled(grammar: Grammar, strategy: str) -> stcon.Grammar | None:
@@ -53,6 +55,42 @@ def test_verdicts_are_the_recognisers(grammar: Grammar, long_words: list[str]) -
 def test_verdicts_are_the_recognisers_long(grammar: Grammar, long_words: list[str]) -> None:
     """The same, on many more grammars and longer words."""
     same_verdicts(grammar, [*SHORT_WORDS, *long_words])
+
+
+PATTERNS = ["a", "b", "ab", "a+", "[ab]+", "b?a", "\\(", "\\(a*", "a|bb"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    grammars(),
+    st.lists(st.sampled_from(PATTERNS), min_size=3, max_size=3),
+    st.sampled_from(["", "\n%ignore / +/", "\n%ignore / a?/"]),
+)
+def test_lexemes_by_both_strategies(grammar: Grammar, patterns: list[str], ignored: str) -> None:
+    """With a lexer, the machine and the sets of stacks accept the same texts: two readings of what a lexeme is."""
+    same_lexemes(as_lark(grammar, patterns) + ignored)
+
+
+@pytest.mark.long
+@settings(max_examples=600, deadline=None)
+@given(
+    grammars(),
+    st.lists(st.sampled_from(PATTERNS), min_size=3, max_size=3),
+    st.sampled_from(["", "\n%ignore / +/", "\n%ignore / a?/"]),
+)
+def test_lexemes_by_both_strategies_long(grammar: Grammar, patterns: list[str], ignored: str) -> None:
+    """The same, on many more grammars."""
+    same_lexemes(as_lark(grammar, patterns) + ignored)
+
+
+def same_lexemes(text: str) -> None:
+    try:
+        automatic = stcon.compile_grammar(text, syntax="lark", start="a")
+        stacks = stcon.compile_grammar(text, syntax="lark", start="a", strategy="stacks")
+    except stcon.Unsatisfiable:
+        return
+    for word in LEXED_WORDS:
+        assert automatic.accepts(word) == stacks.accepts(word), (word, text)
 
 
 @settings(max_examples=15, deadline=None)

@@ -1,140 +1,226 @@
-"""Sixteen grammars in turn on one running batch: what they take above the model, and how long a first answer waits.
+"""Sample grammars in this engine and its peers: verdicts on the same texts, and what masks cost, in one run.
 
-The grammars are the six extraction schemas, then objects of 8, 12, 16, 24, 32, 40, 48, 64, 80 and 96 fields; four
-requests each, three at a time, compiled when first asked for. Memory is the process's resident set above what it was
-with the model loaded and warm. Every answer is checked by jsonschema.
-
-Source: the paper's Tables 10 and 29. We depart in the model and in measuring main memory, as the masks are made there.
+llguidance reads the Lark form of each grammar and xgrammar the EBNF form; stcon reads both. Verdicts come first: a text
+is given byte by byte, and is accepted if every byte is admitted and the end is. Then each accepted text is decoded in
+tokens of a real vocabulary: the first mask of a fresh output after compiling, and the masks between tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stcon.bench.masks_memory import resident_bytes
-from stcon.bench.throughput import Task
-from stcon.bench.workloads import load_all
-from stcon.engine.batch import Batch, Handle, Piece, Request
-from stcon.engine.batch.choose import rows_for
+from stcon.bench.masks_engines import Refused, Session, Settings, load_vocabulary
+from stcon.errors import ModelUnavailable, RequestError, StconError
 
 if TYPE_CHECKING:
-    from stcon.models.base import Model
+    from stcon.vocab.vocabulary import Vocabulary
 
-FIELDS = (8, 12, 16, 24, 32, 40, 48, 64, 80, 96)
-REQUESTS = 4
-AT_A_TIME = 3
-_KINDS: tuple[dict[str, Any], ...] = (
-    {"type": "string", "maxLength": 10},
-    {"type": "integer", "minimum": 0, "maximum": 999},
-    {"type": "boolean"},
-    {"enum": ["low", "medium", "high"]},
-)
+# (engine, the syntax that it is given)
+PAIRS = (("stcon", "ebnf"), ("xgrammar", "ebnf"), ("stcon", "lark"), ("llguidance", "lark"))
 
 
-@dataclass(frozen=True)
-class Served:
-    """One grammar.
-
-    Attributes:
-        name: of the workload, or its number of fields.
-        states: of the machine after its requests.
-        compile_s: to a grammar.
-        first_s: from the first request's arrival, compiling included, to its first drawn token.
-        longest_first_s: the longest such wait of its requests.
-        above_model_bytes: resident memory above the model, after its last request (0 where the
-            system does not say).
-        valid: answers that satisfy the schema, of `REQUESTS`.
-    """
+class Sample(NamedTuple):
+    """A grammar in both syntaxes, with texts that belong to it and texts that do not."""
 
     name: str
-    states: int
-    compile_s: float
-    first_s: float
-    longest_first_s: float
-    above_model_bytes: int
-    valid: int
+    ebnf: str
+    lark: str
+    accept: list[str]
+    reject: list[str]
 
 
-def fields_schema(count: int) -> dict[str, Any]:
-    """An object of `count` required fields of four types in turn."""
-    properties = {f"field_{i + 1:02}": _KINDS[i % len(_KINDS)] for i in range(count)}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+class Row(NamedTuple):
+    """One engine on one grammar. Times in microseconds, None where nothing was timed.
+
+    Attributes:
+        wrong_accepts, wrong_rejects: texts on which it differs from the sample.
+        conflict: why stcon's machine is not deterministic, or "".
+        refused: why the engine does not take the grammar, or "".
+    """
+
+    grammar: str
+    engine: str
+    syntax: str
+    compile_us: float | None = None
+    first_us: float | None = None
+    between_us: float | None = None
+    between_max_us: float | None = None
+    masks: int = 0
+    wrong_accepts: tuple[str, ...] = ()
+    wrong_rejects: tuple[str, ...] = ()
+    conflict: str = ""
+    refused: str = ""
 
 
-def tasks(fields: Sequence[int] = FIELDS) -> list[tuple[str, Task]]:
-    """The grammars' tasks, named."""
-    found = [(work.name, Task(work.prompt, work.schema)) for work in load_all()]
-    for count in fields:
-        prompt = f"Fill a form of {count} fields (field_01 to field_{count:02}) with plausible values, as compact JSON."
-        found.append((f"{count} fields", Task(prompt, fields_schema(count))))
-    return found
+def read_samples(folder: Path) -> Iterator[Sample]:
+    """The samples of a folder: NAME.json with its texts, beside NAME.ebnf and NAME.lark. Raises `RequestError`."""
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise RequestError(f"{folder}: no sample grammars (NAME.json, NAME.ebnf, NAME.lark); give their folder")
+    for path in paths:
+        try:
+            texts = json.loads(path.read_text("utf-8"))
+            ebnf, lark = (path.with_suffix(suffix).read_text("utf-8") for suffix in (".ebnf", ".lark"))
+            yield Sample(path.stem, ebnf, lark, list(texts["accept"]), list(texts["reject"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RequestError(f"{path}: not a sample ({error})") from None
 
 
-def measure(
-    model: Model,
-    *,
-    fields: Sequence[int] = FIELDS,
-    progress: Callable[[str], None] = lambda _: None,
-) -> list[Served]:
-    """All grammars, in turn."""
-    engine = Batch(rows_for(model, AT_A_TIME), cache_bytes=50 << 20)
-    engine.generate([Request(model.prompt_ids("Hello."), max_tokens=4)])
-    before, served = resident_bytes() or 0, []
-    with engine:
-        for name, task in tasks(fields):
-            progress(f"{name}, {((resident_bytes() or 0) - before) / 1e6:.0f} MB above the model")
-            served.append(_serve(model, engine, name, task, before))
-    return served
+def measure(folder: Path, tokenizer: str, progress: Callable[[str], None]) -> list[Row]:
+    """Every engine on every sample.
+
+    Raises:
+        RequestError: no samples.
+        ModelUnavailable: a peer is not installed.
+    """
+    samples = list(read_samples(folder))
+    rows = []
+    for engine, syntax in PAIRS:
+        spelled = _compiler(engine, syntax, load_vocabulary("bytes"))
+        timed = _compiler(engine, syntax, vocabulary := load_vocabulary(tokenizer))
+        for sample in samples:
+            progress(f"{engine} {sample.name}")
+            rows.append(_row(sample, engine, syntax, spelled, timed, vocabulary))
+    return rows
 
 
-def failures(served: Sequence[Served]) -> list[str]:
-    """What makes the measurement red: answers that are not valid."""
-    return [f"{one.name}: {one.valid} of {REQUESTS} answers are valid" for one in served if one.valid < REQUESTS]
+Compile = Callable[[str], tuple[Callable[[], Session], str]]
 
 
-def as_json(served: Sequence[Served], about: dict[str, Any]) -> dict[str, Any]:
-    """The measurement as data."""
-    return {**about, "grammars": [asdict(one) for one in served]}
+def _row(sample: Sample, engine: str, syntax: str, spelled: Compile, timed: Compile, vocabulary: Vocabulary) -> Row:
+    text = sample.ebnf if syntax == "ebnf" else sample.lark
+    row = Row(sample.name, engine, syntax)
+    try:
+        start, conflict = spelled(text)
+        verdicts = {each: _accepts(start, each.encode()) for each in (*sample.accept, *sample.reject)}
+        row = row._replace(
+            conflict=conflict,
+            wrong_accepts=tuple(each for each in sample.reject if verdicts[each]),
+            wrong_rejects=tuple(each for each in sample.accept if not verdicts[each]),
+        )
+        return _timed(row, sample, text, timed, vocabulary)
+    except Refused as refusal:
+        return row._replace(refused=str(refusal))
 
 
-def _serve(model: Model, engine: Batch, name: str, task: Task, before: int) -> Served:
-    import stcon
-    from stcon.engine.output import Output
+def _accepts(start: Callable[[], Session], data: bytes) -> bool:
+    """Whether each byte is in the mask before it, and the end token in the last (vocabulary "bytes")."""
+    session = start()
+    for token in (*data, 256):
+        session.fill()
+        if not session.mask[token >> 5] >> (token & 31) & 1:
+            return False
+        if token < 256 and not session.accept(token):
+            return False
+    return True
 
-    arrived = perf_counter()
-    grammar = stcon.compile(task.schema)
-    compile_s = perf_counter() - arrived
-    need = Output(model, [0], grammar, max_tokens=1 << 20, budget=True)
-    need.begin()
-    limit = 64 + 2 * (len(need.tokens) + (need.need() or 0))
-    waits: list[float] = []
-    texts: list[str] = []
-    prompt = model.prompt_ids(task.prompt)
-    for first in range(0, REQUESTS, AT_A_TIME):
-        came = perf_counter() if first else arrived
-        handles = [
-            engine.submit(Request(prompt, grammar, max_tokens=limit)) for _ in range(min(AT_A_TIME, REQUESTS - first))
-        ]
-        firsts = [_first(handle) - came for handle in handles]
-        waits += firsts
-        texts += [handle.result()[0].text for handle in handles]
-    return Served(
-        name=name,
-        states=grammar.num_states,
-        compile_s=compile_s,
-        first_s=waits[0],
-        longest_first_s=max(waits),
-        above_model_bytes=(resident_bytes() or 0) - before,
-        valid=sum(task.is_valid(text) for text in texts),
+
+def _timed(row: Row, sample: Sample, text: str, timed: Compile, vocabulary: Vocabulary) -> Row:
+    begin = perf_counter()
+    start, _ = timed(text)
+    compiled = perf_counter() - begin
+    first: float | None = None
+    between: list[float] = []
+    for each in sample.accept:
+        session = start()
+        for token in vocabulary.encode(each):
+            begin = perf_counter()
+            session.fill()
+            taken = perf_counter() - begin
+            if first is None:
+                first = taken
+            else:
+                between.append(taken)
+            if not session.accept(token):
+                break
+    return row._replace(
+        compile_us=1e6 * compiled,
+        first_us=None if first is None else 1e6 * first,
+        between_us=1e6 * median(between) if between else None,
+        between_max_us=1e6 * max(between) if between else None,
+        masks=len(between) + (first is not None),
     )
 
 
-def _first(handle: Handle) -> float:
-    """When the first token was drawn for a request; its other events are left unread."""
-    for event in handle:
-        if not isinstance(event, Piece) or event.tokens[-1].kind != "forced" or event.tokens[0].kind != "forced":
-            break
-    return perf_counter()
+def _compiler(engine: str, syntax: str, vocabulary: Vocabulary) -> Compile:
+    if engine == "stcon":
+        return _stcon(syntax, vocabulary)
+    from stcon.bench import masks_peers as peers
+
+    try:
+        if engine == "xgrammar":
+            return _xgrammar(peers.XgrammarEngine(vocabulary, Settings()))
+        return _llguidance(peers.LlguidanceEngine(vocabulary, Settings()))
+    except ImportError as error:
+        raise ModelUnavailable(
+            f"engine {engine} needs a package that is not installed ({error}); run: pip install 'stcon[bench]'"
+        ) from error
+
+
+def _stcon(syntax: str, vocabulary: Vocabulary) -> Compile:
+    import stcon
+    from stcon.bench.masks_engines import _StconSession
+
+    def compiled(text: str) -> tuple[Callable[[], Session], str]:
+        try:
+            grammar = stcon.compile_grammar(text, syntax=syntax)  # type: ignore[arg-type]
+        except StconError as error:
+            raise Refused("refused", str(error)) from error
+        conflict = "" if grammar.conflict is None else str(grammar.conflict)
+        return lambda: _StconSession(stcon.Matcher(grammar, vocabulary)), conflict
+
+    return compiled
+
+
+def _xgrammar(engine: Any) -> Compile:
+    from stcon.bench.masks_peers import _XgrammarSession, by_message
+
+    def compiled(text: str) -> tuple[Callable[[], Session], str]:
+        try:
+            grammar = engine._compiler.compile_grammar(text)
+        except Exception as error:
+            raise by_message(str(error)) from error
+        library = engine._library
+
+        def start() -> Session:
+            mask = library.allocate_token_bitmask(1, engine._size)
+            return _XgrammarSession(library.GrammarMatcher(grammar), mask)
+
+        return start, ""
+
+    return compiled
+
+
+def _llguidance(engine: Any) -> Compile:
+    from stcon.bench.masks_peers import _LlguidanceSession, by_message
+
+    def compiled(text: str) -> tuple[Callable[[], Session], str]:
+        grammar = engine._new.grammar_from_lark(text)
+        matcher = engine._new(engine._tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            raise by_message(matcher.get_error())
+
+        def start() -> Session:
+            if not matcher.reset():
+                raise by_message(matcher.get_error())
+            return _LlguidanceSession(matcher, engine._num_words)
+
+        return start, ""
+
+    return compiled
+
+
+def failures(rows: list[Row]) -> list[str]:
+    """What is red: texts on which stcon's verdict is not the sample's."""
+    return [
+        f"{row.grammar} ({row.syntax}): {kind} {text!r}"
+        for row in rows
+        if row.engine == "stcon"
+        for kind, texts in (("accepts", row.wrong_accepts), ("rejects", row.wrong_rejects), ("refused", row.refused))
+        for text in ([texts] if isinstance(texts, str) and texts else texts)
+    ]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from stcon.bench.extract import MODES, as_json, failures, measure, summarize
-from stcon.commands.bench_batch import grammars, jobs, throughput
+from stcon.commands.bench_batch import jobs, throughput, turns
 from stcon.commands.bench_budget import budget
+from stcon.commands.bench_grammars import grammars
 from stcon.commands.bench_masks import masks
 from stcon.commands.inputs import environment, json_option, write_json
 from stcon.commands.progress import Progress
@@ -111,5 +112,6 @@ def _facts_total(runs: Sequence[Run]) -> int:
     return sum(len(load(name).gold) for name in {run.workload for run in runs})
 
 
-for _command in (budget, masks, throughput, jobs, grammars):
+for _command in (budget, masks, throughput, jobs, turns):
     bench.add_command(_command)
+bench.add_command(grammars)

@@ -111,7 +111,7 @@ class ByteBudget(Budget):
 
 
 @njit
-def _restrict(  # noqa: PLR0917 (kernels take their arrays by position)
+def _restrict(
     byte_class: UInt8,
     delta: Int32,
     data: UInt8,

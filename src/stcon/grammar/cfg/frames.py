@@ -257,7 +257,7 @@ class Frames:
         masks |= {self.pushdown.first[entry] for entry, _, _ in moves.calls}
         masks |= {self.lexer.first[terminal] for terminal, _ in moves.lexemes}
         masks |= {self.embed_first[index] for index, _ in moves.embeds}
-        if moves.lexemes or moves.calls:
+        if moves.lexemes or moves.calls or moves.embeds:
             masks |= {self.lexer.first[terminal] for terminal in self._ignored(state)}
         edges: dict[Edge, int] = {}
         for block in blocks(masks):

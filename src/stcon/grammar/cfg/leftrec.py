@@ -16,14 +16,23 @@ Source: D. J. Rosenkrantz and P. M. Lewis, Deterministic left corner parsing (19
 
 from __future__ import annotations
 
+from stcon.errors import TooLarge
 from stcon.grammar.cfg.pushdown import Pushdown, Tail
+
+MAX_PAIRS = 4_000
 
 _CALL = 1
 
 
 def remove_left_recursion(pushdown: Pushdown) -> None:
     """Transform `pushdown` so that no chain of calls from an entry comes back to it."""
-    for knot in _knots(pushdown):
+    knots = _knots(pushdown)
+    size = sum(len(knot) ** 2 for knot in knots)
+    if size > MAX_PAIRS:
+        raise TooLarge(
+            "pairs of rules that begin with one another", given=size, limit=MAX_PAIRS, advice="make fewer of them so"
+        )
+    for knot in knots:
         _Transform(pushdown, knot).apply()
 
 

@@ -139,7 +139,15 @@ class Networks:
         network.epsilons[begin].append(end)
 
     def _pattern(self, network: Network, origin: Origin, node: regex.Node, begin: int, end: int) -> None:
-        """The UTF-8 of the pattern's texts, from its minimal automaton."""
+        """The UTF-8 of the pattern's texts: of one text byte by byte, else from its minimal automaton."""
+        text = _only_text(node)
+        if text is not None:
+            for byte in text:
+                after = self._state(network, origin)
+                network.edges[begin].append((READ, 1 << byte, after))
+                begin = after
+            network.epsilons[begin].append(end)
+            return
         dfa = self._patterns.get(node)
         if dfa is None:
             dfa = self._patterns[node] = self._compiled(node, origin)
@@ -155,6 +163,17 @@ class Networks:
 
     def _compiled(self, node: regex.Node, origin: Origin) -> ByteDfa:
         return compile_node(node, origin.place, self._budget)
+
+
+def _only_text(node: regex.Node) -> bytes | None:
+    """The text of a pattern that plainly has only one."""
+    parts = node.parts if isinstance(node, regex.Concatenation) else (node,)
+    codes = [part.charset for part in parts if isinstance(part, regex.Characters)]
+    if len(codes) < len(parts) or any(
+        len(c) != 1 or c[0][1] - c[0][0] != 1 or 0xD800 <= c[0][0] < 0xE000 for c in codes
+    ):
+        return None
+    return "".join(chr(c[0][0]) for c in codes).encode()
 
 
 def compile_node(node: regex.Node, place: object, budget: Budget) -> ByteDfa:

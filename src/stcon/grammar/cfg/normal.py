@@ -191,40 +191,69 @@ def _opened(result: Pushdown, opened: dict[int, Tail], tail: Tail) -> Tail:
 
 
 def _merge_equal(result: Pushdown) -> None:
-    """Step 3: repeatedly, states with the same moves become the first of them."""
-    for _ in range(50):
-        first: dict[object, int] = {}
-        same: dict[int, int] = {}
-        for state in range(len(result.reads)):
-            key = (
-                result.accepts[state],
-                state in result.entries,
-                result.corners.get(state),
-                *(frozenset(table[state]) for table in result.tables()),
-            )
-            keeper = first.setdefault(key, state)
-            if keeper != state:
-                same[state] = keeper
-        if not same:
-            return
-        _rename(result, same)
+    """Step 3: states with the same moves become the first of them; whoever named the others is looked at again."""
+    users: dict[int, set[int]] = {}
+    for state in range(len(result.reads)):
+        for member in _named(result, state):
+            users.setdefault(member, set()).add(state)
+    keeper: dict[object, int] = {}
+    key_of: dict[int, object] = {}
+    todo = deque(range(len(result.reads)))
+    queued = set(todo)
+    while todo:
+        state = todo.popleft()
+        queued.discard(state)
+        if keeper.get(key_of.get(state)) == state:
+            del keeper[key_of[state]]
+        key = key_of[state] = _key(result, state)
+        kept = keeper.setdefault(key, state)
+        if kept == state:
+            continue
+        for user in users.pop(state, set()) - {state}:
+            _rename(result, user, state, kept)
+            users.setdefault(kept, set()).add(user)
+            if user not in queued:
+                queued.add(user)
+                todo.append(user)
+        _clear(result, state, kept)
 
 
-def _rename(result: Pushdown, same: dict[int, int]) -> None:
+def _named(result: Pushdown, state: int) -> set[int]:
+    """The states that the moves of `state` name."""
+    return {
+        member for kind, letter, tail in result.moves(state) for member in (*tail, *((letter,) if kind == CALL else ()))
+    }
+
+
+def _key(result: Pushdown, state: int) -> object:
+    if result.accepts[state] is False and not any(table[state] for table in result.tables()):
+        return state  # useless, or merged already
+    return (
+        result.accepts[state],
+        state in result.entries,
+        result.corners.get(state),
+        *(frozenset(table[state]) for table in result.tables()),
+    )
+
+
+def _rename(result: Pushdown, user: int, old: int, new: int) -> None:
     for kind, table in enumerate(result.tables()):
-        for state, moves in enumerate(table):
-            if state in same:
-                moves.clear()
-                continue
-            moves[:] = dict.fromkeys(
-                (same.get(letter, letter) if kind == CALL else letter, tuple(same.get(s, s) for s in tail))
-                for letter, tail in moves
+        table[user] = list(
+            dict.fromkeys(
+                (new if kind == CALL and letter == old else letter, tuple(new if s == old else s for s in tail))
+                for letter, tail in table[user]
             )
-    for state in same:
-        result.accepts[state] = False
-        result.entries.pop(state, None)
-        result.corners.pop(state, None)
-    result.start = same.get(result.start, result.start)
+        )
+
+
+def _clear(result: Pushdown, state: int, kept: int) -> None:
+    for table in result.tables():
+        table[state] = []
+    result.accepts[state] = False
+    result.entries.pop(state, None)
+    result.corners.pop(state, None)
+    if result.start == state:
+        result.start = kept
 
 
 def set_first(result: Pushdown, lexemes: Sequence[int] = (), embeds: Sequence[int] = ()) -> None:

@@ -21,15 +21,12 @@ MAX_STATES = 1_500
 def collapse(pushdown: Pushdown, lexer: Lexer) -> None:
     """Replace the moves of every entry that is not recursive by those of its minimal automaton."""
     graph = call_graph(pushdown)
+    collapsed: set[int] = set()
     for part in strongly_connected({entry: sorted(graph[entry]) for entry in graph}):
         entry = part[0]
-        if len(part) > 1 or entry in graph[entry] or not graph[entry] <= _collapsed(pushdown, graph[entry]):
-            continue
-        _collapse(pushdown, lexer, entry)
-
-
-def _collapsed(pushdown: Pushdown, entries: set[int]) -> set[int]:
-    return {entry for entry in entries if not call_graph_of(pushdown, entry)}
+        is_simple = len(part) == 1 and entry not in graph[entry] and graph[entry] <= collapsed
+        if is_simple and _collapse(pushdown, lexer, entry):
+            collapsed.add(entry)
 
 
 def call_graph(pushdown: Pushdown) -> dict[int, set[int]]:
@@ -69,13 +66,14 @@ def body(pushdown: Pushdown, entry: int) -> list[int]:
     return found
 
 
-def _collapse(pushdown: Pushdown, lexer: Lexer, entry: int) -> None:
+def _collapse(pushdown: Pushdown, lexer: Lexer, entry: int) -> bool:
+    """Whether `entry`, which calls only what was collapsed, reads bytes alone and is small; then it is replaced."""
     if any(pushdown.lexemes[state] or pushdown.embeds[state] for state in body(pushdown, entry)):
-        return
+        return False
     try:
         dfa = _determinized(pushdown, lexer, entry)
     except Refusal:
-        return
+        return False
     masks = [0] * dfa.num_classes
     bounds = [*dfa.starts.tolist(), 256]
     for k, low, high in zip(dfa.classes.tolist(), bounds, bounds[1:], strict=False):
@@ -83,7 +81,7 @@ def _collapse(pushdown: Pushdown, lexer: Lexer, entry: int) -> None:
     rows, labels = dfa.delta.tolist(), dfa.labels.tolist()
     live = live_states(rows, labels)
     if dfa.start not in live:  # the start rule has at most the empty text
-        return
+        return True
     origin = pushdown.origins[entry]
     # the start's moves are the entry's own; it gets a second state if it can be come back to
     number = {state: pushdown.new_state(origin) for state in sorted(live)}
@@ -99,6 +97,7 @@ def _collapse(pushdown: Pushdown, lexer: Lexer, entry: int) -> None:
         ]
     pushdown.reads[entry] = list(pushdown.reads[number[dfa.start]])
     pushdown.calls[entry] = []
+    return True
 
 
 def _is_idle(row: list[int], live: set[int]) -> bool:
