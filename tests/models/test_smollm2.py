@@ -50,6 +50,12 @@ def model():
 
 
 @pytest.fixture(scope="module")
+def generic():
+    """The same file by transformers."""
+    return stcon.load_model(device="cpu", runner="transformers").network
+
+
+@pytest.fixture(scope="module")
 def grammar():
     return stcon.compile(SCHEMA)
 
@@ -62,11 +68,21 @@ def test_conventions(model):
     assert model.vocabulary.size == 49152
 
 
-def test_free_answer_equals_transformers(model):
+def test_logits_equal_transformers_token_by_token(model, generic):
+    """Fed one token at a time, the lean runner gives the library's logits of the whole text at every position."""
+    tokens = [*QUESTION_IDS, *model.encode_prompt(PROMPT)]
+    with torch.inference_mode():
+        expected = generic(torch.tensor([tokens])).logits[0].numpy()
+    session = model.session()
+    rows = np.stack([session.append([token]) for token in tokens])
+    assert np.abs(rows - expected).max() < NEAR_TIE
+    assert (rows.argmax(1) == expected.argmax(1)).all()
+
+
+def test_free_answer_equals_transformers(model, generic):
     """Greedy text has the ids of the library's generate, and ends at the end of the turn."""
     output = model.generate(QUESTION, max_tokens=30)
-    network = stcon.load_model(device="cpu", runner="transformers").network
-    theirs = network.generate(torch.tensor([QUESTION_IDS]), max_new_tokens=30, do_sample=False)
+    theirs = generic.generate(torch.tensor([QUESTION_IDS]), max_new_tokens=30, do_sample=False)
     assert [token.id for token in output.tokens] == theirs[0, len(QUESTION_IDS) :].tolist()
     assert output.text == "The capital of France is Paris."
     assert output.finish_reason == "stop"
