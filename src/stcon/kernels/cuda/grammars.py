@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon.errors import InvalidOption, TooLarge
+from stcon.grammar.cfg.stacks import require_deterministic
 from stcon.grammar.machine import DEAD, Machine
 from stcon.kernels.cpu import lock_of
 from stcon.kernels.cuda.tables import STRUCT_WORDS, DeviceTables, TableBuilder
@@ -72,8 +73,10 @@ class CudaGrammars:
 
         Raises:
             TooLarge: `capacity` grammars are there already.
+            Unsupported: a grammar that is not deterministic; the conflict is named.
             GrammarError: whatever building a row raises.
         """
+        require_deterministic(machine)
         if not self._free:
             raise TooLarge("grammars on a device", given=len(self._entries) + 1, limit=len(self.table))
         entry = _Entry(machine, need)

@@ -30,7 +30,7 @@ ACTION_WORDS = 8
 ALIGNMENT = 16
 NARROW = 2**15
 
-# the pointers of `struct Grammar`, in its order; four numbers follow
+# the pointers of `struct Grammar`, in its order; four int32 follow
 FIELDS = (
     "byte_class",
     "live",
@@ -47,7 +47,7 @@ FIELDS = (
     "resume",
     "need",
 )
-STRUCT_WORDS = len(FIELDS) + 4
+STRUCT_WORDS = len(FIELDS) + 2
 
 
 class DeviceTables(NamedTuple):
@@ -69,7 +69,8 @@ class DeviceTables(NamedTuple):
         """int64[STRUCT_WORDS]: ``struct Grammar`` for data at `address`."""
         pointers = [0 if offset < 0 else address + offset for offset in self.offsets]
         live_words = -(-self.num_classes // 64)
-        return np.array([*pointers, self.num_classes, live_words, self.is_wide, len(self.data)], np.int64)
+        numbers = np.array([self.num_classes, live_words, self.is_wide, len(self.data)], np.int32)
+        return np.concatenate([np.array(pointers, np.int64), numbers.view(np.int64)])
 
 
 class TableBuilder:

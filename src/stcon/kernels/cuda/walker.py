@@ -30,6 +30,11 @@ FINISHED = -1
 CHUNK_WORDS = ((4, 64), (16, 256), (MAX_ROWS, 512))
 
 
+# room for a grammar in each block's shared memory: of many rows, more blocks at a time count for more
+FEW_ROWS = 16
+SMALL_STAGE_BYTES = 12 << 10
+
+
 class _Lists(NamedTuple):
     """A vocabulary's lists of one size of chunk, on the device."""
 
@@ -185,8 +190,9 @@ class CudaWalker:
 
     def _walk(self, name: str, num_rows: int, *arguments: int) -> None:
         lists = next(lists for lists in self._lists if num_rows <= lists.max_rows)
-        before = [lists.struct.data_ptr(), self.grammars.table.data_ptr(), *self._rows()]
-        self._kernels.launch(name, (lists.num_chunks, num_rows), THREADS, [*before, *arguments], STAGE_BYTES)
+        room = STAGE_BYTES if num_rows <= FEW_ROWS else SMALL_STAGE_BYTES
+        before = [lists.struct.data_ptr(), self.grammars.table.data_ptr(), room, *self._rows()]
+        self._kernels.launch(name, (lists.num_chunks, num_rows), THREADS, [*before, *arguments], room)
 
     def _rows(self) -> list[int]:
         """``ROWS_PARAMS``."""

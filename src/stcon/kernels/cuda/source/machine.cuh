@@ -39,7 +39,7 @@ struct __align__(16) Action {
   Bounds bounds;   // the target's
 };
 
-// One grammar's tables, all fields 8 bytes. `tables.py` writes it. Arrays marked * hold int16 unless `is_wide`.
+// One grammar's tables. `tables.py` writes it. Arrays marked * hold int16 unless `is_wide`.
 struct Grammar {
   const u8* byte_class;     // [256]
   const u64* live;          // [Q, live_words] bit k: class k has an edge
@@ -55,8 +55,8 @@ struct Grammar {
   const int* resume_start;  // [R]
   const int* resume;
   const int* need;          // [Q] fewest tokens to an accepted text; null: not known for this grammar
-  i64 num_classes, live_words, is_wide;
-  i64 num_bytes;            // of all these arrays, which begin at `byte_class`
+  int num_classes, live_words, is_wide;
+  int num_bytes;            // of all these arrays, which begin at `byte_class`
 };
 
 // A configuration on the way: `base` symbols are left of the row's stack, which is read-only; `own` were pushed since.
@@ -71,16 +71,17 @@ struct Cursor {
   int pushed[STACK_CAP];
 };
 
-__device__ __forceinline__ int narrow(const void* table, i64 i, bool is_wide) {
+__device__ __forceinline__ int narrow(const void* table, u32 i, int is_wide) {
   return is_wide ? ((const int*)table)[i] : ((const short*)table)[i];
 }
 
 __device__ __forceinline__ int edge_at(const Grammar& g, int state, int k) {
-  const u64* live = g.live + state * g.live_words;
+  const u64* live = g.live + (u32)(state * g.live_words);
   int index = g.first_edge[state];
   u64 word = live[k >> 6];
   if (index == UNBUILT) return UNBUILT;
   if (!(word >> (k & 63) & 1)) return DEAD;
+#pragma unroll 1
   for (int i = 0; i < k >> 6; ++i) index += __popcll(live[i]);
   return narrow(g.edges, index + __popcll(word & ((1ull << (k & 63)) - 1)), g.is_wide);
 }
@@ -137,6 +138,7 @@ __device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cur
                                          Arrival& arrival) {
   arrival.flags = 0;
   int flags;
+#pragma unroll 1
   while (edge == DEAD) {  // a lazy return
     int label = label_of(g, c.state);
     if (label < 0 || height(c) == 0) return DIED;
@@ -152,10 +154,12 @@ __device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cur
   int begin = action.begin, end = action.end, entry = action.entry;
   arrival.bounds = action.bounds;
   if (height(c) + end - begin > STACK_CAP) return DIED;
+#pragma unroll 1
   for (int i = begin; i < end; ++i) c.pushed[c.own++] = g.symbols[i];
   if (!enter<TRACKED>(c, action.target, entry & 255, arrival.bounds)) return DIED;
   arrival.flags = flags = entry & 255;
   int label = entry >> 8;
+#pragma unroll 1
   while ((flags & FINAL) && height(c) > 0) {  // an eager return
     arrival.flags = 0;
     if (!enter_resumed<TRACKED>(g, stack, c, label, flags)) return DIED;
@@ -171,6 +175,7 @@ __device__ inline int read_class(const Grammar& g, const int* stack, Cursor& c, 
 
 // `Machine.accepts`. The cursor is used up.
 __device__ inline bool accepts(const Grammar& g, const int* stack, Cursor& c) {
+#pragma unroll 1
   for (;;) {
     int label = label_of(g, c.state);
     if (label < 0) return false;
@@ -203,6 +208,7 @@ struct PlainRun {
 // The same answer as `stcon.kernels.plain.run`, with a loop's steps taken at once.
 __device__ inline PlainRun plain_run(const Grammar& g, int state, int counter, int longest) {
   PlainRun run = {longest, -1, 0, 0, 0};
+#pragma unroll 1
   for (int length = 0; length < longest; ++length) {
     int next = narrow(g.plain, state, g.is_wide), flags = g.flags[state];  // of a loop both are wanted
     if (next == MIXED || next == DEAD) {

@@ -118,6 +118,7 @@ __device__ __forceinline__ int walk_token(const Grammar& g, const Tokens& t, con
   int length = token.id >> 16;
   int loaded = 0;
   u32 word = token.first;
+#pragma unroll 1
   while (position < length) {
     if (position >> 2 != loaded) {
       loaded = position >> 2;
@@ -142,6 +143,7 @@ __device__ __forceinline__ int walk_token(const Grammar& g, const Tokens& t, con
 // Read a whole token, an end token too. Returns as `read_class` does.
 __device__ inline int read_token(const Grammar& g, const Tokens& t, const int* stack, Cursor& c, int token) {
   if (token < 0 || token >= t.size) return DIED;
+#pragma unroll 1
   for (int i = 0; i < t.num_ends; ++i)
     if (token == t.end_ids[i]) {
       Cursor copy = c;
@@ -151,6 +153,7 @@ __device__ inline int read_token(const Grammar& g, const Tokens& t, const int* s
     }
   int length = t.lengths[token], place = t.places[token];
   if (c.state == FINISHED || length == 0) return DIED;
+#pragma unroll 1
   for (int i = 0; i < length; ++i) {
     int byte = t.bytes[place + (i >> 2)] >> 8 * (i & 3) & 255;
     int status = read_class(g, stack, c, g.byte_class[byte]);
@@ -179,11 +182,13 @@ __device__ __forceinline__ void place(Cursor& c, const Start& at) {
 
 // Mark in `s.equal` the rows that have this row's configuration and nothing special. The row itself is one of them.
 __device__ inline void find_equal_rows(Shared& s, const Rows& r, const Start& at, int row, int num_rows) {
+#pragma unroll 1
   for (int other = threadIdx.x; other < num_rows; other += THREADS) {
     Start there = start_of(r, other);  // all at once: one wait for memory
     int differs = (there.grammar ^ at.grammar) | (there.state ^ at.state) | (there.depth ^ at.depth) |
                   (there.counter ^ at.counter) | (there.min_bytes ^ at.min_bytes) | (there.remaining ^ at.remaining) |
                   there.is_restricted | there.num_banned | at.is_restricted | at.num_banned;
+#pragma unroll 1
     for (int i = 0; !differs && i < at.depth; ++i) differs = there.stack[i] ^ at.stack[i];
     if (!differs || other == row) atomicOr(&s.equal[other >> 5], 1u << (other & 31));
   }
@@ -191,6 +196,7 @@ __device__ inline void find_equal_rows(Shared& s, const Rows& r, const Start& at
 
 // Whether an earlier row is equal, and so does this one's work.
 __device__ inline bool has_leader(const Shared& s, int row) {
+#pragma unroll 1
   for (int i = 0; i < row >> 5; ++i)
     if (s.equal[i]) return true;
   return s.equal[row >> 5] & ((1u << (row & 31)) - 1);
@@ -238,6 +244,7 @@ __device__ inline void read_first_byte(Shared& s, const Grammar& g, const Start&
 // The byte, of `num_live`, to which candidate number i belongs.
 __device__ __forceinline__ int owner_of(const Shared& s, int num_live, int i) {
   int low = 0, high = num_live - 1;
+#pragma unroll 1
   while (low < high) {
     int middle = (low + high + 1) >> 1;
     if (s.first[middle].total <= i) low = middle;
@@ -282,38 +289,47 @@ __device__ __forceinline__ void try_token(Shared& s, const Tokens& t, const Gram
   atomicOr(&s.words[id >> 5], 1u << (id & 31));
 }
 
-// The tokens of ALL whose first byte is live: `count` of them from `begin` on for this thread's byte.
-__device__ inline void walk_all(Shared& s, const Tokens& t, const Grammar& g, const Start& at, const PlainRun& run,
-                                int begin, int count) {
+// A list of a chunk, as one thread sees it.
+struct List {
+  int kind;          // ALL, REST or TAIL
+  int begin, count;  // all its records
+  int begin_of_byte, count_of_byte;  // those of this thread's byte
+  Record mine;       // the record of this thread's number; not in ALL
+};
+
+// Or into s.words the bits of the tokens of `list` that live. In ALL the candidates are numbered first, so that threads
+// get those alone whose first byte is live; the other lists are short, and every record is looked at.
+//
+// There is one copy of the code that reads a byte for the first bytes, and one for all lists: a block runs through it
+// once, so it waits for instructions more than for data where there are more of them.
+__device__ __forceinline__ void walk_list(Shared& s, const Tokens& t, const Grammar& g, const Start& at,
+                                          const PlainRun& run, const List& list) {
   FirstByte first;
   first.is_live = 0;
-  if (count) read_first_byte(s, g, at, false, first);
-  int sum, before = sum_before(s, first.is_live ? 1 << 16 | count : 0, sum);  // two sums in one: live bytes, candidates
-  if (first.is_live) {
-    first.total = before & 0xffff, first.begin = begin;
-    s.first[before >> 16] = first;
+  if (list.count_of_byte) read_first_byte(s, g, at, list.kind == TAIL, first);
+  int slot = threadIdx.x, num_live = 0, num_candidates = list.count;
+  if (list.kind == ALL) {
+    int sum, before = sum_before(s, first.is_live ? 1 << 16 | list.count_of_byte : 0, sum);  // two sums in one
+    slot = before >> 16, first.total = before & 0xffff, first.begin = list.begin_of_byte;
+    num_live = sum >> 16, num_candidates = sum & 0xffff;
   }
+  if (first.is_live || list.kind != ALL) s.first[slot] = first;
   __syncthreads();
-  int num_live = sum >> 16, num_candidates = sum & 0xffff;
+#pragma unroll 1
   for (int i = threadIdx.x; i < num_candidates; i += THREADS) {
-    const FirstByte& owner = s.first[owner_of(s, num_live, i)];
-    try_token(s, t, g, at, run, ALL, owner, t.records[owner.begin + i - owner.total]);
-  }
-}
-
-// The tokens that are not plain, in `list`; they are few. `mine` is the record of this thread's number.
-__device__ inline void walk_rest(Shared& s, const Tokens& t, const Grammar& g, const Start& at, const PlainRun& run,
-                                 int list, int begin, int count, int count_of_byte, const Record& mine) {
-  s.first[threadIdx.x].is_live = 0;
-  if (count_of_byte) read_first_byte(s, g, at, list == TAIL, s.first[threadIdx.x]);
-  __syncthreads();
-  for (int i = threadIdx.x; i < count; i += THREADS) {
-    Record token = mine;
-    if (i >= THREADS) token = t.records[begin + i];
-    int position = list == TAIL ? token.runs & 255 : 0;
-    u32 word = position < 4 ? token.first : t.bytes[token.place + (position >> 2)];
-    const FirstByte& first = s.first[word >> 8 * (position & 3) & 255];
-    if (first.is_live) try_token(s, t, g, at, run, list, first, token);
+    Record token = list.mine;
+    const FirstByte* owner;
+    if (list.kind == ALL) {
+      owner = &s.first[owner_of(s, num_live, i)];
+      token = t.records[owner->begin + i - owner->total];
+    } else {
+      if (i >= THREADS) token = t.records[list.begin + i];
+      int position = list.kind == TAIL ? token.runs & 255 : 0;
+      u32 word = position < 4 ? token.first : t.bytes[token.place + (position >> 2)];
+      owner = &s.first[word >> 8 * (position & 3) & 255];
+      if (!owner->is_live) continue;
+    }
+    try_token(s, t, g, at, run, list.kind, *owner, token);
   }
 }
 
@@ -329,11 +345,12 @@ inline void copy_async(uint4* to, const uint4* from) { *to = *from; }
 inline void wait_for_copies() {}
 #endif
 
-// Let `g` refer to a copy of its tables in the block's shared memory, if they fit. Needs a barrier before they are read.
-__device__ __forceinline__ void stage(Grammar& g, uint4* stage) {
-  if (g.num_bytes > STAGE_BYTES) return;
+// Let `g` refer to a copy of its tables in `stage`, in the block's shared memory, if they fit. Needs a barrier before they are read.
+__device__ __forceinline__ void stage(Grammar& g, uint4* stage, i64 stage_bytes) {
+  if (g.num_bytes > (int)stage_bytes) return;
   const uint4* from = (const uint4*)g.byte_class;
-  int count = (int)(g.num_bytes >> 4);
+  int count = g.num_bytes >> 4;
+#pragma unroll 1
   for (int i = threadIdx.x; i < count; i += THREADS) copy_async(stage + i, from + i);
   wait_for_copies();
   i64 moved = (const char*)stage - (const char*)from;
@@ -356,11 +373,13 @@ __device__ __forceinline__ void stage(Grammar& g, uint4* stage) {
 // A word as the row's own limits leave it. End tokens have no bytes, and are never too short.
 __device__ inline u32 limited(const Tokens& t, const Rows& r, const Start& at, int row, int word, u32 bits) {
   if (at.min_bytes > 1)
+#pragma unroll 1
     for (u32 todo = bits; todo; todo &= todo - 1) {
       int lane = __ffs(todo) - 1, length = t.lengths[word * 32 + lane];
       if (length && length < at.min_bytes) bits &= ~(1u << lane);
     }
   if (at.is_restricted) bits &= r.allowed[row * t.num_words + word];
+#pragma unroll 1
   for (int i = 0; i < at.num_banned; ++i) {
     int token = r.banned[row * r.banned_stride + i];
     if (token >> 5 == word) bits &= ~(1u << (token & 31));
@@ -374,12 +393,12 @@ __device__ inline u32 limited(const Tokens& t, const Rows& r, const Start& at, i
 //
 // What counts is how often memory is waited for, one after the other: loads that do not depend on each other are
 // issued together, ahead of their use.
-__device__ inline bool walk_chunk(Shared& s, uint4* room, const Tokens& t, const Grammar* grammars, const Rows& r,
+__device__ inline bool walk_chunk(Shared& s, uint4* room, i64 room_bytes, const Tokens& t, const Grammar* grammars, const Rows& r,
                                   int row, int chunk, int num_chunks, int num_rows) {
   Start at = start_of(r, row);
   int byte = threadIdx.x, first = chunk * (int)t.chunk_words;
   int num_words = min((int)t.chunk_words, (int)t.num_words - first);
-  int begins[3], counts[3], begin_of_list[3], count_of_list[3];
+  int begins[3], counts[3], begin_of_list[3], count_of_list[3];  // looked up before it is known which is wanted
 #pragma unroll
   for (int list = 0; list < 3; ++list) {
     const int* starts = t.starts + ((i64)list * num_chunks + chunk) * 257;
@@ -406,7 +425,7 @@ __device__ inline bool walk_chunk(Shared& s, uint4* room, const Tokens& t, const
     g = grammars[at.grammar];
     at.is_limited = g.need != nullptr && at.remaining != 0x7fffffff;
     s.byte_class[byte] = g.byte_class[byte];
-    stage(g, room);
+    stage(g, room, room_bytes);
   }
   __syncthreads();
   if (num_rows > 1) {
@@ -418,16 +437,19 @@ __device__ inline bool walk_chunk(Shared& s, uint4* room, const Tokens& t, const
   if (is_walked) {
     PlainRun run = {MIXED, -1, 0, 0, 0};
     if (!at.is_limited) run = plain_run(g, at.state, at.counter, (int)t.longest_plain);
-    if (run.length == MIXED) {
-      walk_all(s, t, g, at, run, begins[ALL], counts[ALL]);
-    } else {
+    List list = {ALL, 0, 0, begins[ALL], counts[ALL], rest};
+    if (run.length != MIXED) {
       const u32* words = t.plain_words + t.row_of_run[run.length] * t.num_words + first;
 #pragma unroll
       for (int j = 0; j < WORDS_A_THREAD; ++j)
         if (byte + j * THREADS < num_words) plain[j] = words[byte + j * THREADS];
-      if (run.chain == 0) walk_rest(s, t, g, at, run, TAIL, begin_of_list[TAIL], count_of_list[TAIL], counts[TAIL], tail);
-      else walk_rest(s, t, g, at, run, REST, begin_of_list[REST], count_of_list[REST], counts[REST], rest);
+      bool is_tail = run.chain == 0;
+      list.kind = is_tail ? TAIL : REST;
+      list.begin = is_tail ? begin_of_list[TAIL] : begin_of_list[REST], list.count = count_of_list[REST];
+      list.count_of_byte = is_tail ? counts[TAIL] : counts[REST];
+      if (is_tail) list.mine = tail;
     }
+    walk_list(s, t, g, at, run, list);
   }
   if (0 <= end_id && end_id < num_words * 32) {
     Cursor c;
@@ -446,6 +468,7 @@ __device__ inline bool walk_chunk(Shared& s, uint4* room, const Tokens& t, const
   }
   if (threadIdx.x == 0 && s.missing >= 0) {
     atomicMax(&r.missing[row], s.missing);
+#pragma unroll 1
     for (int other = row + 1; other < num_rows; ++other)
       if (s.equal[other >> 5] >> (other & 31) & 1) atomicMax(&r.missing[other], s.missing);
   }
