@@ -83,5 +83,5 @@ def test_a_state_is_safe_for_as_many_characters_as_any_text_may_have(vocabulary:
     assert config is not None
     kernel = CpuKernel(machine, vocabulary)
     kernel.mask(config.pack(), np.zeros(vocabulary.num_words, np.int32))
-    value, _ = kernel._safe[config.state * safe.PHASES].tolist()
+    value, _ = kernel._safe[0][config.state * safe.PHASES].tolist()
     assert value == 12  # " b c d e f g" may be read whatever it is, and then no space

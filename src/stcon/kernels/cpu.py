@@ -81,8 +81,7 @@ class CpuKernel:
         self._is_scarce = False
         self._events = np.zeros((4 * tracing.MAX_EVENTS_OF_A_BYTE, tracing.EVENT_WORDS), np.int32)
         self._memo = plain.new_memo(0)
-        self._safe = safe.new_memo(0)
-        self._loops = np.zeros(0, np.int64)
+        self._safe: mixed.Memos = (safe.new_memo(0), safe.new_memo(0), np.zeros(0, np.int64))
         self._classes: tuple[UInt8, Int32, UInt8] = (
             np.zeros(0, np.uint8),
             np.zeros(0, np.int32),
@@ -223,13 +222,12 @@ class CpuKernel:
         verdict = np.empty(len(trie.roots), np.uint8)
         root = 0
         while root < len(trie.roots):
-            arrays, memo = self._refresh(), self._safe_memo()
-            root, missing = mixed.sort_roots(
-                arrays, memo, trie.arrays, trie.phase, trie.height, trie.roots, root, *place, verdict
-            )
+            arrays, memos = self._refresh(), self._safety()
+            tree = (trie.arrays, trie.phase, trie.height, trie.groups)
+            root, missing = mixed.sort_roots(arrays, memos, *tree, trie.roots, root, *place, verdict)
             if missing >= 0:
                 self.machine.build(missing)
-        length = mixed.safe_length(self._refresh(), self._safe_memo(), int(config[0]), int(config[2]), self._seen)
+        length = mixed.safe_length(self._refresh(), self._safety(), int(config[0]), int(config[2]), self._seen)
         length = min(length, self._plain.longest)
         mostly = 2 * int(trie.sizes[verdict >= mixed.MANY].sum()) > int(trie.sizes.sum())
         out[:] = trie.words if mostly else 0
@@ -240,17 +238,20 @@ class CpuKernel:
             inverted = bool(verdict[root] == mixed.MANY)
             node, end = int(trie.roots[root]), int(trie.arrays[2][trie.roots[root]])
             while node < end:
-                arrays, memo = self._refresh(), self._safe_memo()
-                tree = (trie.arrays, trie.phase, trie.reach, trie.height, trie.groups, self._loops)
-                node, missing = mixed.walk_below(arrays, memo, *tree, length, inverted, node, end, *place, out)
+                arrays, memos = self._refresh(), self._safety()
+                tree = (trie.arrays, trie.phase, trie.reach, trie.height, trie.groups)
+                node, missing = mixed.walk_below(arrays, memos, *tree, length, inverted, node, end, *place, out)
                 if missing >= 0:
                     self.machine.build(missing)
 
-    def _safe_memo(self) -> Int32:
+    def _safety(self) -> mixed.Memos:
         """What is known of the machine's states as they are now (`safe`)."""
-        if len(self._safe) < safe.PHASES * len(self._memo):
-            self._safe = safe.new_memo(len(self._memo), self._safe)
-            self._loops = np.full(len(self._memo), safe.UNKNOWN, np.int64)
+        size = len(self._memo)
+        if len(self._safe[2]) < size:
+            plain_text, words, stays = self._safe
+            grown = np.full(size, safe.UNKNOWN, np.int64)
+            grown[: len(stays)] = stays
+            self._safe = (safe.new_memo(size, plain_text), safe.new_memo(size, words), grown)
         return self._safe
 
     def _plain_run(self, config: Int32) -> int:

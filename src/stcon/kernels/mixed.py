@@ -9,8 +9,6 @@ after the opening quote of a name, say, where only the first letters of declared
 not plain are walked as always.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 
 from stcon._numba import njit, wide
 from stcon.grammar.machine import DEAD, UNBOUNDED
-from stcon.kernels.safe import GROUPS, MOST, PHASES, SAFE, explore, next_phase, stays
+from stcon.kernels.safe import GROUPS, LETTERS, MOST, PHASES, PLAIN, SAFE, WORD, WORD_GROUPS, explore, next_phase, stays
 from stcon.kernels.stepping import DIED, NEEDS_ROW, Arrays, Int32, Int64, step, within
 from stcon.kernels.walk import COUNTER, END, RELATIVE, STATE, TOP, Trie
 from stcon.vocab.trie import build_trie
@@ -92,12 +90,16 @@ def measure(trie: Trie) -> tuple[UInt8, Int32, Int32, Int64]:
     return phase, reach, reach - chars, groups
 
 
+Memos = tuple[Int32, Int32, Int64]
+"""What is known of a machine's states (`safe`): for `PLAIN`, for `WORD`, and for `stays`."""
+
+
 @njit
-def safe_length(tables: Arrays, memo: Int32, state: int, counter: int, seen: Int64) -> int:
+def safe_length(tables: Arrays, memos: Memos, state: int, counter: int, seen: Int64) -> int:
     """How many plain characters can be read from a state between characters, whichever they are; `seen` is updated."""
-    node = state * PHASES
+    memo, node = memos[0], state * PHASES
     if memo[node, SAFE] < 0:
-        explore(tables, memo, state, 0)
+        explore(tables, PLAIN, memo, state, 0)
     length = min(wide(memo[node, SAFE]), wide(memo[node, MOST]) - counter)
     if length > 0:
         within(seen, counter, 1, 0, wide(memo[node, MOST]) - length)
@@ -106,24 +108,58 @@ def safe_length(tables: Arrays, memo: Int32, state: int, counter: int, seen: Int
 
 @njit
 def takes(
-    tables: Arrays, memo: Int32, state: int, phase: int, counter: int, relative: int, length: int, seen: Int64
+    tables: Arrays,
+    alphabet: UInt8,
+    memo: Int32,
+    state: int,
+    phase: int,
+    counter: int,
+    relative: int,
+    length: int,
+    seen: Int64,
 ) -> bool:
-    """Whether every plain text that completes `length` characters can be read from here; `seen` is updated if so."""
+    """Whether every text over `alphabet` that completes `length` characters can be read; `seen` is updated if so."""
     node = state * PHASES + phase
     if memo[node, SAFE] < 0:
-        explore(tables, memo, state, phase)
+        explore(tables, alphabet, memo, state, phase)
     if memo[node, SAFE] < length or memo[node, MOST] - length < counter:
         return False
     return within(seen, counter, relative, 0, wide(memo[node, MOST]) - length)
 
 
 @njit
+def takes_all(
+    tables: Arrays,
+    memos: Memos,
+    state: int,
+    phase: int,
+    counter: int,
+    relative: int,
+    length: int,
+    groups: int,
+    seen: Int64,
+) -> bool:
+    """Whether every text of at most `length` characters, of `groups` after the one begun, can be read."""
+    if takes(tables, PLAIN, memos[0], state, phase, counter, relative, length, seen):
+        return True
+    if phase != 0:
+        return False
+    if groups & ~WORD_GROUPS == 0 and takes(tables, WORD, memos[1], state, 0, counter, relative, length, seen):
+        return True
+    room = wide(tables[5][state]) - length
+    if counter > room or groups & ~stays(tables, memos[2], state) != 0:
+        return False
+    return within(seen, counter, relative, 0, room)
+
+
+@njit
 def sort_roots(
     tables: Arrays,
-    memo: Int32,
+    memos: Memos,
     trie: Trie,
     phase: UInt8,
     height: Int32,
+    groups: Int64,
     roots: Int32,
     begin: int,
     frames: Int64,
@@ -147,11 +183,13 @@ def sort_roots(
             return r, state
         verdict[r] = NONE
         if status != DIED:
-            p = wide(phase[node])
-            if takes(tables, memo, state, p, counter, relative, wide(height[node]), seen):
+            p, length, held = wide(phase[node]), wide(height[node]), wide(groups[node])
+            if takes_all(tables, memos, state, p, counter, relative, length, held, seen):
                 verdict[r] = ALL
-            else:
-                verdict[r] = MANY if memo[state * PHASES + p, SAFE] > 0 else FEW
+                continue
+            between = state if p == 0 else frames[0, STATE]
+            many = memos[0][state * PHASES + p, SAFE] > 0 or stays(tables, memos[2], between) & LETTERS == LETTERS
+            verdict[r] = MANY if many else FEW
     return len(roots), -1
 
 
@@ -176,13 +214,12 @@ def set_roots(trie: Trie, roots: Int32, verdict: UInt8, value: bool, out: Int32)
 @njit
 def walk_below(
     tables: Arrays,
-    memo: Int32,
+    memos: Memos,
     trie: Trie,
     phase: UInt8,
     reach: Int32,
     height: Int32,
     groups: Int64,
-    loops: Int64,
     done: int,
     inverted: bool,
     begin: int,
@@ -195,7 +232,6 @@ def walk_below(
     """`walk.walk` over nodes `begin` … `end` of the plain trie; whole subtrees at once where the text is safe.
 
     Args:
-        loops: int64[Q], the memo of `safe.stays`.
         done: tokens of at most so many characters are in `out` already.
         inverted: all of the tokens are in `out` already, and those that are not allowed are taken out.
 
@@ -204,6 +240,7 @@ def walk_below(
     """
     byte_class, delta, label, flags, lo, hi = tables[0], tables[1], tables[2], tables[3], tables[4], tables[5]
     byte, depth, skip, first, tokens = trie
+    plain_memo, word_memo, loop_memo = memos
     i = begin
     while i < end:
         if reach[i] <= done:
@@ -232,13 +269,24 @@ def walk_below(
                     set_below(trie, i, False, out)
                 i = skip[i]
                 continue
-        room = wide(hi[state]) - height[i]
-        if takes(tables, memo, state, wide(phase[i]), counter, relative, wide(height[i]), seen) or (
-            phase[i] == 0
-            and counter <= room
-            and groups[i] & ~stays(tables, loops, state) == 0
-            and within(seen, counter, relative, 0, room)
-        ):
+        # `takes_all`, without a call where it is known
+        p, length = wide(phase[i]), wide(height[i])
+        node = state * PHASES + p
+        if plain_memo[node, SAFE] < 0:
+            explore(tables, PLAIN, plain_memo, state, p)
+        admitted, room = plain_memo[node, SAFE] >= length, wide(plain_memo[node, MOST]) - length
+        if not admitted and p == 0:
+            held = wide(groups[i])
+            if held & ~WORD_GROUPS == 0:
+                if word_memo[node, SAFE] < 0:
+                    explore(tables, WORD, word_memo, state, 0)
+                admitted, room = word_memo[node, SAFE] >= length, wide(word_memo[node, MOST]) - length
+            if not admitted:
+                loops = wide(loop_memo[state])
+                if loops < 0:
+                    loops = stays(tables, loop_memo, state)
+                admitted, room = held & ~loops == 0, wide(hi[state]) - length
+        if admitted and counter <= room and within(seen, counter, relative, 0, room):
             if not inverted:
                 set_below(trie, i, True, out)
             i = skip[i]

@@ -13,9 +13,9 @@ V = 0 where such a byte is refused; by descent from `FOREVER`, over the nodes re
 Values are lower bounds: 0 where a byte leads into a call or into a state that resets the counter, and where a row is
 not built. A bound on the counter is kept beside the value: the least upper bound of all the states on the way.
 
-**Loops.** Where a state refuses some characters, most of a token may still leave it where it is: the letters of a host
-name, the digits of a number in text. `stays` tells on which groups of characters a state does that, and a subtree whose
-tokens hold no others is admitted whole.
+**Fewer characters.** Where a state refuses some, most tokens may still hold others only. A subtree is admitted whole as
+well if its tokens hold only characters that leave the state where it is (`stays`: the letters of a word under a
+pattern), or only letters and digits, for which safety is known apart (`WORD`: the labels of a host name).
 
 Source: Theorem 22's question (which part of a state a mask depends on), asked of whole subtrees.
 """
@@ -29,6 +29,8 @@ from stcon._numba import njit, wide
 from stcon.grammar.machine import COUNT, UNBOUNDED
 from stcon.kernels.stepping import Arrays, Int32
 
+UInt8 = NDArray[np.uint8]
+
 PHASES = 8
 FOREVER = 30_000
 UNKNOWN = -1
@@ -41,6 +43,7 @@ _LOW = np.array([0, 0x80, 0x80, 0x80, 0xA0, 0x80, 0x90, 0x80], np.int32)
 _HIGH = np.array([0, 0xBF, 0xBF, 0xBF, 0xBF, 0x9F, 0xBF, 0x8F], np.int32)
 _AFTER = np.array([0, 0, 1, 2, 1, 1, 2, 2], np.int32)
 
+_MAX_INNER = 64
 _MAX_NODES = 1 << 14
 _MAX_EDGES = 1 << 17
 
@@ -60,39 +63,81 @@ def _phase_of_byte() -> NDArray[np.int32]:
 FIRST_PHASE = _phase_of_byte()
 
 
+LEADS = (b"\xc2\xdf", b"\xe0\xe1", b"\xe2\xe2", b"\xe3\xe3", b"\xe4\xe9", b"\xea\xed", b"\xee\xef", b"\xf0\xf4")
+
+
 def _groups() -> NDArray[np.int64]:
-    """int64[256]: one bit for each byte's group: letters and digits in few, each other plain character its own."""
+    """int64[256]: one bit for each group of characters, at the byte that begins them; 0 for bytes that begin none.
+
+    Letters and digits are in few groups, each other ASCII character is its own, the rest go by their first byte.
+    """
     groups = np.zeros(256, np.int64)
-    for bit, members in enumerate(
-        (b"abcdef", b"ghijklmnopqrstuvwxyz", b"ABCDEF", b"GHIJKLMNOPQRSTUVWXYZ", b"0123456789")
-    ):
+    words = (b"abcdef", b"ghijklmnopqrstuvwxyz", b"ABCDEF", b"GHIJKLMNOPQRSTUVWXYZ", b"0123456789")
+    others = [bytes((b,)) for b in range(0x20, 0x80) if not chr(b).isalnum()]
+    leads = [bytes(range(first, last + 1)) for first, last in LEADS]
+    for bit, members in enumerate([*words, *others, *leads]):
         groups[list(members)] = 1 << bit
-    others = [b for b in range(0x20, 0x80) if not chr(b).isalnum()]
-    groups[others] = [1 << (5 + i) for i in range(len(others))]
-    groups[0x80:] = 1 << (5 + len(others))
     return groups
 
 
 GROUPS = _groups()
+WORD_GROUPS = int(np.bitwise_or.reduce(GROUPS[list(b"aAgG0")]))
+LETTERS = int(GROUPS[ord("a")] | GROUPS[ord("g")])
+
+# alphabets: the bytes that begin a character
+PLAIN = (FIRST_PHASE >= 0).astype(np.uint8)
+WORD = ((GROUPS & WORD_GROUPS) != 0).astype(np.uint8)
 
 
 @njit
 def stays(tables: Arrays, memo: NDArray[np.int64], state: int) -> int:
-    """The groups (`GROUPS`) whose bytes all leave `state` where it is; kept in `memo` (int64[Q], -1: not known)."""
+    """The groups (`GROUPS`) of which every character leaves `state` where it is; kept in `memo` (int64[Q]).
+
+    Groups past ASCII are looked at only where there is one in ASCII.
+    """
     if memo[state] >= 0:
         return wide(memo[state])
-    byte_class, delta, flags, lo = tables[0], tables[1], tables[3], tables[4]
+    flags, lo = tables[3], tables[4]
     groups = 0
     if lo[state] <= 0 and (flags[state] == 0 or flags[state] == COUNT):
         others = 0
-        for b in range(0x20, 0x80):
-            if delta[state, byte_class[b]] == state:
-                groups |= GROUPS[b]
-            else:
-                others |= GROUPS[b]
+        for b in range(0x20, 0xF5):
+            if FIRST_PHASE[b] >= 0:
+                if FIRST_PHASE[b] > 0 and groups == 0:
+                    break
+                if _returns(tables, state, b):
+                    groups |= GROUPS[b]
+                else:
+                    others |= GROUPS[b]
         groups &= ~others
     memo[state] = groups
     return groups
+
+
+@njit
+def _returns(tables: Arrays, state: int, first: int) -> bool:
+    """Whether every character that begins with the byte `first` leads from `state` back to it, unbounded inside."""
+    if FIRST_PHASE[first] == 0:
+        return bool(tables[1][state, tables[0][first]] == state)
+    byte_class, delta, flags, lo, hi = tables[0], tables[1], tables[3], tables[4], tables[5]
+    level, below = np.empty(_MAX_INNER, np.int64), np.empty(_MAX_INNER, np.int64)
+    level[0], size, phase = wide(delta[state, byte_class[first]]), 1, wide(FIRST_PHASE[first])
+    while phase > 0:
+        count = 0
+        for i in range(size):
+            inner = level[i]
+            if inner < 0 or flags[inner] != 0 or lo[inner] > 0 or hi[inner] != UNBOUNDED:
+                return False
+            for b in range(_LOW[phase], _HIGH[phase] + 1):
+                edge = wide(delta[inner, byte_class[b]])
+                if (count == 0 or edge != below[count - 1]) and edge not in below[:count]:
+                    if count == _MAX_INNER:
+                        return False
+                    below[count] = edge
+                    count += 1
+        level, below = below, level
+        size, phase = count, wide(_AFTER[phase])
+    return size == 1 and level[0] == state
 
 
 def new_memo(num_states: int, known: Int32 | None = None) -> Int32:
@@ -112,8 +157,14 @@ def next_phase(phase: int, byte: int) -> int:
 
 
 @njit
-def explore(tables: Arrays, memo: Int32, state: int, phase: int) -> None:
-    """Fill `memo` for (state, phase) and for every node reachable from it. Cost: each node once in a machine's life."""
+def explore(tables: Arrays, alphabet: UInt8, memo: Int32, state: int, phase: int) -> None:
+    """Fill `memo` for (state, phase) and for every node reachable from it by characters of `alphabet`.
+
+    Args:
+        alphabet: uint8[256], `PLAIN` or `WORD`; each has a memo of its own.
+
+    Cost: each node once in a machine's life.
+    """
     byte_class, delta, flags, lo, hi = tables[0], tables[1], tables[3], tables[4], tables[5]
     node_state, node_phase = np.empty(_MAX_NODES, np.int64), np.empty(_MAX_NODES, np.int64)
     value, most = np.empty(_MAX_NODES, np.int64), np.empty(_MAX_NODES, np.int64)
@@ -129,7 +180,7 @@ def explore(tables: Arrays, memo: Int32, state: int, phase: int) -> None:
         begin = num_edges
         for b in range(low, high + 1):
             after = next_phase(p, b)
-            if after < 0:
+            if after < 0 or (p == 0 and not alphabet[b]):
                 continue
             completes = 1 if after == 0 else 0
             q = wide(delta[at, byte_class[b]])
