@@ -223,8 +223,8 @@ class CpuKernel:
         root = 0
         while root < len(trie.roots):
             arrays, memos = self._refresh(), self._safety()
-            tree = (trie.arrays, trie.phase, trie.height, trie.groups)
-            root, missing = mixed.sort_roots(arrays, memos, *tree, trie.roots, root, *place, verdict)
+            parts = (trie.arrays, trie.phase, trie.height, trie.groups, trie.roots)
+            root, missing = mixed.sort_roots(arrays, memos, *parts, root, *place, verdict)
             if missing >= 0:
                 self.machine.build(missing)
         length = mixed.safe_length(self._refresh(), self._safety(), int(config[0]), int(config[2]), self._seen)
