@@ -127,6 +127,21 @@ def test_batch_rows_share_what_is_being_written():
     assert list(third)[-1].cached_tokens == 0
 
 
+def test_batch_same_prompts_at_once_are_read_once():
+    """Requests that come together with one long prompt: the first reads it, the others wait for that and copy it."""
+    model = fake()
+    engine = batch(model, memory=plan(cache=1 << 20), chunk=32)
+    prompt = [40 + number % 60 for number in range(150)]
+    handles = [engine.submit(Request([*prompt, 5 + last], max_tokens=6)) for last in range(4)]
+    other = engine.submit(Request([9, *prompt], max_tokens=3))
+    engine.run()
+    assert [list(handle)[-1].cached_tokens for handle in handles] == [0, 150, 150, 150]
+    assert other.is_done
+    assert sum(len(tokens) for tokens in model.passes) < 2 * 151 + 3 * 2 + 5 * 6
+    for last, handle in enumerate(handles):
+        assert essence(handle.result(0)[0]) == essence(generate(fake(), [*prompt, 5 + last], max_tokens=6))
+
+
 def test_batch_cache_stays_under_its_limit():
     """However many prompts come, parked rows take no more than the limit, and leave no sessions behind."""
     engine = batch(memory=plan(cache=64 * 100))

@@ -36,6 +36,7 @@ from stcon.errors import InvalidOption, Overloaded
 
 DEFAULT_CHUNK = 256
 DEFAULT_WAITING = 4096
+SHARED_PREFIX = 64  # tokens that two prompts begin with, for one to wait until the other is read
 
 
 class Batch:
@@ -231,12 +232,30 @@ class Batch:
         num = len(job.writers)
         if self._used_rows + num > self.memory.num_rows:
             return False
-        return self._used_bytes + self.memory.need(job.num_tokens, num) <= self.memory.rows
+        if self._used_bytes + self.memory.need(job.num_tokens, num) > self.memory.rows:
+            return False
+        return not self._is_being_read(job)
+
+    def _is_being_read(self, job: Job) -> bool:
+        """Whether a row is reading a prompt that begins as the job's: the job can have it when it is read.
+
+        Waiting costs nothing: prompts share the chunk, so the job's own would not be read any sooner.
+        """
+        if not self._uses_cache(job) or not self.model.can_truncate:
+            return False
+        begin = job.writers[0].output.pending[:SHARED_PREFIX]
+        if len(begin) < SHARED_PREFIX:
+            return False
+        reading = (row for row in self._rows if row.is_prompt and row.writer.handle.request.cache_prompt)
+        return any([*row.fed, *row.writer.output.pending][:SHARED_PREFIX] == begin for row in reading)
+
+    def _uses_cache(self, job: Job) -> bool:
+        return job.handle.request.cache_prompt and self.cache.limit_bytes > 0
 
     def _join(self, job: Job) -> None:
         """Give a job a row, with what the prompt cache has of its prompt."""
         leader, *followers = job.writers
-        pending, cached = leader.output.pending, job.handle.request.cache_prompt and self.cache.limit_bytes > 0
+        pending, cached = leader.output.pending, self._uses_cache(job)
         hit = self.cache.look_up(pending, most=len(pending) - 1) if cached else None
         if hit is None:
             row = Row(self.model.join(leader.num_tokens), leader, followers=followers)
@@ -272,7 +291,8 @@ class Batch:
         """The memory set aside for an output is free."""
         self._used_rows -= 1
         self._used_bytes -= self.memory.need(writer.num_tokens)
-        self.stats.finished(writer)
+        with self._changed:
+            self.stats.finished(writer)
 
     def _drop_cancelled(self) -> None:
         with self._changed:
