@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -184,6 +186,42 @@ def test_clients_that_go_away_free_their_rows(server):
                 next(answer.iter_raw())
             with contextlib.suppress(httpx.TimeoutException):
                 httpx.post(server.url + CHAT, json=body(number, max_tokens=3000), timeout=0.05)
+        assert server.idle()
+        assert client.post(CHAT, json=body(2, response_format=strict())).json()["choices"] == before
+
+
+CLIENT = """
+import socket, sys
+connection = socket.create_connection(("127.0.0.1", {port}))
+data = {data!r}
+connection.sendall(b"POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(data) + data)
+connection.recv(400)
+print("reading", flush=True)
+connection.recv(1)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.long
+def test_five_hundred_killed_clients_lose_nothing(server):
+    """Clients killed with signal 9 in the middle of a stream, 500 of them, and slow readers beside them."""
+    data = json.dumps(body(1, stream=True, max_tokens=3000)).encode()
+    program = CLIENT.format(port=server.port, data=data)
+    with httpx.Client(base_url=server.url, timeout=120) as client:
+        before = client.post(CHAT, json=body(2, response_format=strict())).json()["choices"]
+        slow = client.stream("POST", CHAT, json=body(5, stream=True, max_tokens=400))
+        with slow as answer:
+            pieces = answer.iter_raw()
+            for _ in range(50):
+                killed = [
+                    subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                    for _ in range(10)
+                ]
+                for process in killed:
+                    assert process.stdout.readline() == b"reading\n"
+                    process.kill()
+                    process.wait()
+                next(pieces, None)
         assert server.idle()
         assert client.post(CHAT, json=body(2, response_format=strict())).json()["choices"] == before
 
