@@ -6,10 +6,13 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stcon.errors import InvalidOption
 from stcon.grammar.grammar import Grammar
+
+if TYPE_CHECKING:
+    from stcon.api import GrammarSyntax
 
 MAX_KEPT = 256
 MAX_CHOICES = 10_000
@@ -41,6 +44,23 @@ class Grammars:
         from stcon.api import compile_regex
 
         return self._get(("regex", pattern), lambda: compile_regex(pattern))
+
+    def grammar(self, text: str) -> Grammar:
+        """A context-free grammar as vLLM takes them: EBNF, or Lark where no rule has ``::=``."""
+        return self._grammar(text, "ebnf" if isinstance(text, str) and "::=" in text else "lark")
+
+    def gbnf(self, text: str) -> Grammar:
+        """A context-free grammar as llama.cpp takes them."""
+        return self._grammar(text, "gbnf")
+
+    def structural_tag(self, value: Any) -> Grammar:
+        """A structural tag, as JSON text or as data."""
+        return self._grammar(value if isinstance(value, str) else json.dumps(value, default=str), "structural_tag")
+
+    def _grammar(self, text: str, syntax: GrammarSyntax) -> Grammar:
+        from stcon.api import compile_grammar
+
+        return self._get((syntax, text), lambda: compile_grammar(text, syntax=syntax))
 
     def choice(self, texts: Sequence[str]) -> Grammar:
         """The grammar of a list of texts.

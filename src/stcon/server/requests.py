@@ -1,8 +1,9 @@
 """OpenAI's request bodies as requests to a batch. What is not known or cannot be enforced is refused by name.
 
 Constraints are taken in the spellings that clients send: ``response_format`` (``text``, ``json_object``,
-``json_schema``, strict or not: all are enforced), ``structured_outputs`` (``json``, ``regex``, ``choice``) and vLLM's
-older ``guided_json``, ``guided_regex``, ``guided_choice``; at most one of them in a request.
+``json_schema``, strict or not: all are enforced; ``structural_tag``), ``structured_outputs`` (``json``, ``regex``,
+``choice``, ``grammar``, ``structural_tag``), vLLM's older ``guided_json``, ``guided_regex``, ``guided_choice``,
+``guided_grammar`` and llama.cpp's ``grammar`` (GBNF); at most one of them in a request.
 
 Our own settings stand in ``stcon``: ``budget`` (default true: a constrained answer is complete within its limit),
 ``mode``, ``guards`` (``repeat``, ``max_calls``, ``same_call``), and ``trace`` (streams say which tokens were forced).
@@ -29,13 +30,28 @@ _IGNORED = frozenset({"model", "user", "metadata", "store", "service_tier", "saf
 _SHARED = frozenset({
     "temperature", "top_p", "top_k", "min_p", "seed", "n", "stop", "stream", "stream_options", "presence_penalty",
     "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "stcon", "response_format", "structured_outputs",
-    "guided_json", "guided_regex", "guided_choice",
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "grammar",
 })  # fmt: skip
 _KNOWN = {
     "chat": _SHARED | {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice"},
     "text": _SHARED | {"prompt", "echo", "suffix", "best_of"},
 }
 _OPEN_OBJECT = {"type": "object"}
+# how each constraint is spelled → the method of `Grammars` that compiles it
+_STRUCTURED = {
+    "json": "schema",
+    "regex": "regex",
+    "choice": "choice",
+    "grammar": "grammar",
+    "structural_tag": "structural_tag",
+}
+_GUIDED = {
+    "guided_json": "schema",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "grammar": "gbnf",
+}
 
 
 class BadRequest(RequestError):
@@ -160,16 +176,18 @@ def _constraints(body: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
             if not isinstance(inner, dict) or "schema" not in inner:
                 raise BadRequest("response_format.json_schema: expected an object with 'schema'", "response_format")
             found.append(("response_format.json_schema.schema", "schema", inner["schema"]))
+        elif kind == "structural_tag":
+            found.append(("response_format", "structural_tag", format_))
         elif kind != "text":
             raise BadRequest(f"response_format: unknown type {kind!r}", "response_format.type")
     structured = _typed(body, "structured_outputs", dict, {})
     for name, value in structured.items():
-        kind = {"json": "schema", "regex": "regex", "choice": "choice"}.get(name)
+        kind = _STRUCTURED.get(name)
         if kind is None:
             raise BadRequest(f"structured_outputs: {name!r} is not supported", f"structured_outputs.{name}")
         if value is not None:
             found.append((f"structured_outputs.{name}", kind, value))
-    for name, kind in (("guided_json", "schema"), ("guided_regex", "regex"), ("guided_choice", "choice")):
+    for name, kind in _GUIDED.items():
         if body.get(name) is not None:
             found.append((name, kind, body[name]))
     return found

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stcon.errors import Unsupported
 from stcon.grammar.cfg.frames import blocks
 from stcon.grammar.cfg.lexer import Lexer
 from stcon.grammar.cfg.pushdown import Pushdown, Tail
@@ -428,6 +429,15 @@ class StackSetMachine(Machine):
                 if mask & block:
                     self._try(edges, mask & block, _Place(stacks, automaton, target))
         return edges
+
+
+def require_deterministic(machine: Machine) -> None:
+    """Raise `Unsupported` for a machine of sets of stacks, which no device can hold."""
+    if isinstance(machine, StackSetMachine):
+        raise Unsupported(
+            f"a grammar that is not deterministic runs on the CPU only: {machine.conflict}",
+            advice="make its alternatives differ earlier",
+        )
 
 
 class _Place(NamedTuple):
