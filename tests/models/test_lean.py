@@ -348,6 +348,8 @@ CONFIG = {
         {"layer_types": ["full_attention", "linear_attention"]},
         {"layer_types": ["full_attention"]},
         {"pretraining_tp": 2},
+        {"num_hidden_layers": 1 << 40},
+        {"num_hidden_layers": 0},
         {"rms_norm_eps": None},
     ],
 )
@@ -380,6 +382,26 @@ def test_unexpected_tensor_goes_to_the_generic_runner(folder, tmp_path):
     assert from_folder(tmp_path, "cpu", torch.float32) is None
     with pytest.raises(ModelUnavailable, match="not of a family"):
         load_model(tmp_path, device="cpu", runner="lean")
+
+
+def test_damaged_files_are_one_clear_line(folder, tmp_path):
+    """An index that is no index, tensors of integers, a GGUF file that counts other layers than it has."""
+    from safetensors.torch import load_file, save_file
+
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "model.norm.weight": torch.ones(32, dtype=torch.int8)}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelUnavailable, match=r"model.norm.weight holds torch.int8"):
+        load_model(tmp_path, device="cpu")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": 3}')
+    with pytest.raises(ModelUnavailable, match="cannot be loaded"):
+        load_model(tmp_path, device="cpu")
+    words, path = tiny_llama.tokenizer(), tmp_path / "layers.gguf"
+    network = tiny_llama.network(len(words))
+    network.config.num_hidden_layers = 1 << 31
+    tiny_llama.save_gguf(path, words, network)
+    with pytest.raises(ModelUnavailable, match="do not fit its settings"):
+        load_model(path, device="cpu")
 
 
 def test_tensor_of_another_shape_is_refused(folder, tmp_path):

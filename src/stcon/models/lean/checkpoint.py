@@ -73,7 +73,10 @@ class Safetensors:
         """(tensor, file) for every tensor: from the index where there is one, else from the single file."""
         index = self.folder / "model.safetensors.index.json"
         if index.is_file():
-            yield from json.loads(index.read_text("utf-8"))["weight_map"].items()
+            try:
+                yield from json.loads(index.read_text("utf-8"))["weight_map"].items()
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ModelUnavailable(f"{index}: cannot be loaded ({error!r}); fetch it again") from error
             return
         yield from ((name, "model.safetensors") for name in self._open("model.safetensors").keys())  # noqa: SIM118
 
@@ -130,6 +133,9 @@ def _join(source: Source, entry: Entry, device: Any, dtype: Any) -> Tensor:
     changes = entry.changes or (entry.change,) * len(entry.names)
     parts = []
     for name, change in zip(entry.names, changes, strict=True):
-        part = source.tensor(name).to(device=device, dtype=wanted)
+        part = source.tensor(name)
+        if not part.is_floating_point():
+            raise ModelUnavailable(f"its tensor {name} holds {part.dtype}, not weights")
+        part = part.to(device=device, dtype=wanted)
         parts.append(part if change is None else change(part))
     return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)

@@ -90,13 +90,17 @@ class GgufFile:
             return None
         prefix = f"{architecture}."
         found = {k.removeprefix(prefix): v for k, v in self.metadata.items() if k.startswith(prefix)}
-        if not found.keys() <= SETTINGS.keys() | CHECKED or "token_embd.weight" not in self._places:
+        embedding = self._places.get("token_embd.weight")
+        if not found.keys() <= SETTINGS.keys() | CHECKED or embedding is None:
             return None
+        layers = {name.split(".")[1] for name in self._places if name.startswith("blk.")}
+        if len(embedding.shape) != 2 or found.get("block_count") != len(layers):
+            raise ModelUnavailable(f"{self.path}: its tensors do not fit its settings; fetch the file again")
         config: dict[str, Any] = {SETTINGS[key]: value for key, value in found.items() if key in SETTINGS}
         config |= {
             "architectures": [_ARCHITECTURES[architecture]],
             "model_type": architecture,
-            "vocab_size": self._places["token_embd.weight"].shape[0],
+            "vocab_size": embedding.shape[0],
             "tie_word_embeddings": "output.weight" not in self._places,
         }
         settings = from_config(config)

@@ -41,6 +41,7 @@ _ALLOWED: Mapping[str, tuple[Any, ...]] = {
     "attn_output_gate": (True, None),
     "mlp_only_layers": ([], None),
 }
+_MOST_LAYERS = 10_000  # past any model, and what a damaged file can make us count to
 _LAYER_KINDS: Mapping[str, LayerKind] = {"full_attention": "attention", "linear_attention": "delta"}
 
 
@@ -134,7 +135,7 @@ def _build(family: Family, text: Mapping[str, Any], config: Mapping[str, Any]) -
     head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
     rope = _rope(text, head_dim, 0.25 if family == "qwen3_5" else 1.0)
     layers = _layers(text, count, family)
-    if rope is None or layers is None or int(text.get("pretraining_tp") or 1) != 1:
+    if rope is None or not layers or int(text.get("pretraining_tp") or 1) != 1:
         return None
     return Settings(
         family=family,
@@ -172,6 +173,8 @@ def _rope(text: Mapping[str, Any], head_dim: int, partial: float) -> Rope | None
 
 def _layers(text: Mapping[str, Any], count: int, family: Family) -> tuple[LayerKind, ...] | None:
     """The kind of every layer; None for a kind not known here."""
+    if count > _MOST_LAYERS:
+        return None
     named: Sequence[str] | None = text.get("layer_types")
     if named is None:
         interval = int(text.get("full_attention_interval") or 4) if family == "qwen3_5" else 1
