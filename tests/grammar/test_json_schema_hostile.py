@@ -76,6 +76,14 @@ def deep_text(levels: int) -> str:
     return '{"items":' * levels + "true" + "}" * levels
 
 
+def endless_items(levels: int) -> Any:
+    """Arrays that must have an item, in each other."""
+    inner: Any = True
+    for _ in range(levels):
+        inner = {"type": "array", "items": inner, "minItems": 1}
+    return inner
+
+
 def record(number: int, **keywords: Any) -> dict[str, Any]:
     """An object schema with `number` optional integers."""
     return {"type": "object", "properties": {f"k{i}": {"type": "integer"} for i in range(number)}, **keywords}
@@ -449,6 +457,131 @@ ENDS: dict[str, tuple[Any, tuple[type, ...]]] = {
         },
         (Grammar, TooLarge, Unsatisfiable),
     ),
+    "200 levels that have to be there, in an optional key": (
+        {"type": "object", "properties": {"a": endless_items(200)}},
+        (Grammar, TooLarge),
+    ),
+    "50 outcomes of two required keys": (
+        {
+            "type": "object",
+            "required": ["a", "b"],
+            "anyOf": [{"properties": {"a": {"minimum": i}, "b": {"maximum": i}}} for i in range(50)],
+        },
+        RESULT,
+    ),
+    "divisors below a recursive key": (
+        {
+            "type": "object",
+            "properties": {
+                "below": {"$ref": "#"},
+                "list": {
+                    "type": "array",
+                    "items": {"anyOf": [{"contains": {"multipleOf": 997}}, {"contains": {"multipleOf": 991}}]},
+                },
+            },
+        },
+        (TooLarge,),
+    ),
+    "alternatives of maps by pattern": (
+        {
+            "type": "object",
+            "anyOf": [
+                {"patternProperties": {f"^{c}.*x": {"type": "integer"}}, "required": [f"q{c}"]} for c in "abcdefghijkl"
+            ],
+        },
+        ANY,
+    ),
+    "alternatives of maps by patterns that overlap": (
+        {
+            "type": "object",
+            "anyOf": [
+                {"patternProperties": {f"{c}.{{5}}x": {"type": "integer"}}, "required": [f"q{c}"]}
+                for c in "abcdefghijkl"
+            ],
+        },
+        ANY,
+    ),
+    "a length and a pattern as alternatives": (
+        {
+            "type": "object",
+            "anyOf": [{"properties": {"a": {"minLength": 10**6}}}, {"properties": {"a": {"pattern": "^a*$"}}}],
+        },
+        RESULT,
+    ),
+    "minLength 10**9 and a pattern": ({"type": "string", "minLength": 10**9, "pattern": "^a*$"}, (TooLarge,)),
+    "a name that may or may not have a format": (
+        {"type": "object", "propertyNames": {"format": "hostname"}, "properties": {"xn--a": True}},
+        (Unsupported,),
+    ),
+    "a value that may or may not have a format": (
+        {
+            "type": "object",
+            "anyOf": [
+                {"properties": {"a": {"enum": ["xn--a", "b"]}}},
+                {"properties": {"a": {"format": "hostname"}}, "required": ["c"]},
+            ],
+        },
+        (Grammar, Unsupported),
+    ),
+    "unique objects with more items than the closed reading has": (
+        {
+            "type": "array",
+            "uniqueItems": True,
+            "minItems": 5,
+            "items": {"type": "object", "properties": {"a": {"type": "boolean"}}},
+        },
+        (Grammar, Unsatisfiable),
+    ),
+    "unique pairs, written in two orders": (
+        {
+            "type": "array",
+            "uniqueItems": True,
+            "items": {
+                "type": "object",
+                "properties": {"a": {"type": "boolean"}, "b": {"type": "boolean"}},
+                "required": ["a", "b"],
+                "additionalProperties": False,
+            },
+        },
+        RESULT,
+    ),
+    "unique items that hold one value twice": (
+        {"type": "array", "uniqueItems": True, "contains": {"enum": [5]}, "minContains": 2},
+        (Unsatisfiable,),
+    ),
+    "31 unique items of 30 values": (
+        {"type": "array", "uniqueItems": True, "prefixItems": [{"enum": list(range(30))}] * 31, "minItems": 31},
+        (Unsatisfiable,),
+    ),
+    "unique items in one alternative": (
+        {
+            "oneOf": [
+                {"type": "array", "minItems": 2, "items": {"type": "object", "propertyNames": False}},
+                {"uniqueItems": True, "items": False},
+            ]
+        },
+        RESULT,
+    ),
+    "800 of 702 names, or a name": (
+        {
+            "type": "object",
+            "anyOf": [{"minProperties": 800}, {"required": ["zz"]}],
+            "propertyNames": {"pattern": "^[a-z]{1,2}$"},
+        },
+        RESULT,
+    ),
+    "30 kinds by name after the value": (
+        {
+            "type": "object",
+            "properties": {"p": {}, "kind": {"type": "string"}},
+            "required": ["kind"],
+            "anyOf": [
+                *({"properties": {"kind": {"const": f"k{i}"}, "p": {"minimum": i}}} for i in range(30)),
+                {"properties": {"kind": {"pattern": "^z"}}},
+            ],
+        },
+        RESULT,
+    ),
     "multipleOf a tiny decimal": ('{"multipleOf": 1e-200}', ANY),
     "enum of 2,000 objects": ({"enum": [{"a": i} for i in range(2_000)]}, ANY),
     "enum of 2,000 arrays": ({"enum": [[i, i] for i in range(2_000)]}, ANY),
@@ -499,6 +632,30 @@ ENDS: dict[str, tuple[Any, tuple[type, ...]]] = {
     "reference to a string": ({"$ref": "#/title", "title": "x"}, (InvalidSchema,)),
     "reference to null": ({"$ref": "#/default", "default": None}, (InvalidSchema,)),
     "reference into a list by name": ({"$ref": "#/allOf/x", "allOf": [True]}, (InvalidSchema,)),
+    "reference to an item before the first": ({"$ref": "#/allOf/-1", "allOf": [True]}, (InvalidSchema,)),
+    "reference to an item, padded": ({"$ref": "#/allOf/00", "allOf": [True]}, (InvalidSchema,)),
+    "two schemas of one identifier": (
+        {
+            "$ref": "http://x/a",
+            "$defs": {"a": {"$id": "http://x/a", "const": 1}, "b": {"$id": "http://x/a", "const": 2}},
+        },
+        (InvalidSchema,),
+    ),
+    "one identifier relative to another": (
+        {"$id": "http://x/a", "properties": {"p": {"$id": "a", "items": {"$ref": "#"}}}},
+        (InvalidSchema,),
+    ),
+    "one schema written twice": (
+        {
+            "$ref": "http://x/a",
+            "$defs": {"a": {"$id": "http://x/a", "const": 1}, "b": {"$id": "http://x/a", "const": 1}},
+        },
+        RESULT,
+    ),
+    "two schemas of one identifier that nothing refers to": (
+        {"anyOf": [{"$id": "http://x/a", "const": 1}, {"$id": "http://x/a", "const": 2}]},
+        RESULT,
+    ),
     "reference past a list": ({"$ref": "#/allOf/1", "allOf": [True]}, (InvalidSchema,)),
     "reference to nowhere": ({"$ref": "#/nowhere"}, (InvalidSchema,)),
     "reference to no anchor": ({"$ref": "#nowhere"}, (InvalidSchema,)),
@@ -534,6 +691,10 @@ READ = {
     "divisors at one place": ('{"a": 997, "b": 1}',),
     "16 patterns of names that overlap": ('{"a": 98}',),
     "patterns of names and values": ('{"d": "d"}',),
+    "200 levels that have to be there, in an optional key": ('{"a": [[[',),
+    "alternatives of maps by pattern": ('{"abx": 1}', '{"qa": 1, "kzx": 2}'),
+    "a value that may or may not have a format": ('{"a": "xn--a"}', '{"a": "b", "c": 1}'),
+    "30 kinds by name after the value": ('{"p": 3, "kind": "k2"}', '{"kind": "zz", "p": "x"}'),
 }
 
 

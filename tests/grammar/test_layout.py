@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -79,3 +80,40 @@ def test_a_pattern_that_is_not_whitespace_is_refused(pattern: str) -> None:
     """Only JSON's own whitespace may be matched, and something must be."""
     with pytest.raises(InvalidOption):
         compile_json_schema(True, whitespace_pattern=pattern)
+
+
+def test_a_pattern_for_all_whitespace_means_jsons_and_is_bounded() -> None:
+    r"""``\s`` matches more than JSON's whitespace and ``*`` has no end: gaps take what is both JSON's and bounded."""
+    grammar = compile_json_schema({"type": "array"}, whitespace_pattern=r"\s*", max_whitespace=5)
+    assert grammar.accepts("[]")
+    assert grammar.accepts("[ \n\t\r ]")
+    assert not grammar.accepts("[\u00a0]")
+    assert not grammar.accepts("[" + 6 * " " + "]")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"indent": "2"},
+        {"indent": True},
+        {"max_whitespace": "9"},
+        {"max_whitespace": 0},
+        {"whitespace_pattern": 5},
+        {"whitespace": None},
+        {"whitespace": ["compact"]},
+        {"key_order": []},
+        {"escapes": {}},
+        {"format": None},
+        {"closed": "yes"},
+        {"max_states": "many"},
+        {"max_states": 0},
+        {"documents": 5},
+        {"documents": {5: {}}},
+        {"documents": {"http://x": 5}},
+    ],
+    ids=repr,
+)
+def test_options_of_another_type_are_invalid(options: dict[str, Any]) -> None:
+    """Whatever is passed for an option, what is raised says which option it is."""
+    with pytest.raises(InvalidOption, match=next(iter(options))):
+        compile_json_schema(True, **options)

@@ -12,6 +12,7 @@ from typing import Any
 from stcon.errors import GrammarError, TooLarge, Unsupported
 from stcon.grammar.json_schema import numbers
 from stcon.grammar.json_schema.atoms import JsonType
+from stcon.grammar.json_schema.formats import format_universe
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.satisfy import Satisfiability
 from stcon.grammar.json_schema.schema import SchemaNode
@@ -38,7 +39,35 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> list[SchemaNode]:
                 _check_local(sat, node, kind, formula)
             except GrammarError as error:
                 raise error if error.pointer is not None else error.at(node.pointer) from None
+    _check_formats_of_names(sat, list(seen))
     return list(seen)
+
+
+def _check_formats_of_names(sat: Satisfiability, nodes: list[SchemaNode]) -> None:
+    """Refuse a declared name of which it is not decided whether it has a format that names are asked to have."""
+    partly: dict[Formula, SchemaNode] = {}
+    names: dict[str, None] = {}
+    for node in nodes:
+        if "object" not in sat.expander.kinds(node):
+            continue
+        for atom in sat.expander.formula(node, "object").atoms:
+            payload: Any = atom.atom
+            if payload[0] in ("has", "prop"):
+                names[payload[1]] = None
+            elif payload[0] == "each" and any(_is_partly_decided(part.atom) for part in payload[1].atoms):
+                partly.setdefault(payload[1], node)
+        if node.has("properties"):
+            names.update(dict.fromkeys(node.contents["properties"]))
+    for name_set, node in partly.items():
+        for name in names:
+            try:
+                sat.residuals.contains_name(name_set, name)
+            except Unsupported as error:
+                raise error.at(f"{node.pointer}/propertyNames", "format") from None
+
+
+def _is_partly_decided(atom: Any) -> bool:
+    return bool(atom[0] == "format" and format_universe(atom[1]) is not None)
 
 
 def _check_local(sat: Satisfiability, node: SchemaNode, kind: JsonType, formula: Formula) -> None:

@@ -17,7 +17,7 @@ from stcon.grammar.json_schema.keywords import KEYWORDS, Expander
 from stcon.grammar.json_schema.schema import canonical
 
 MAX_CASES = 256
-MAX_KEPT = 40
+MAX_KEPT = 32
 FEW = 8
 MAX_WIDTH = 40
 OUTCOMES = "outcomes that one value can have for the schemas at one place"
@@ -33,19 +33,20 @@ class Decision(NamedTuple):
 
 
 class _Count:
-    """Cases looked at for one vector; `is_cut` once they are too many."""
+    """Questions asked to tell the cases of one vector apart; `is_cut` once they are too many."""
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
         self.is_cut = False
-        self._cases = 0
+        self._questions = 0
 
     def one_more(self) -> bool:
-        self._cases += 1
-        if self._cases <= MAX_CASES:
+        """Whether one more is within the limit."""
+        self._questions += 1
+        if self._questions <= MAX_CASES:
             return True
         if self.strict:
-            raise TooLarge(OUTCOMES, given=self._cases, limit=MAX_CASES)
+            raise TooLarge(OUTCOMES, given=self._questions, limit=MAX_CASES)
         self.is_cut = True
         return False
 
@@ -210,7 +211,7 @@ class Decisions:
             return self.formulas.true, vector
         formula = vector[0]
         parts = _parts(formula)
-        alone = [part for part in parts if part.kind != "true" and len(_schema_atoms(part)) == len(part.atoms) > 0]
+        alone = [part for part in parts if _is_about_value(part)]
         if not alone:
             return self.formulas.true, vector
         rest = [part for part in parts if part not in set(alone)]
@@ -260,19 +261,21 @@ class Decisions:
     def _by_cases(self, base: Formula, vector: Vector, count: _Count) -> Iterator[Decision]:
         """Split on one schema after another; cases that no value can be in are dropped."""
         f = self.formulas
-        if base is f.false or not self._possible(base, vector):
-            return
-        atoms = frozenset().union(*(_schema_atoms(formula) for formula in vector))
-        if not atoms:
-            yield Decision(base, vector)
-            return
-        if not (self._effort.spend() and count.one_more()):
-            return
-        atom = min(atoms, key=_by_index)
-        for literal, value in ((atom, f.true), (f.not_(atom), f.false)):
-            outcome = {atom: value}
-            rest = tuple(f.replace(formula, outcome) for formula in vector)
-            yield from self._by_cases(f.and_([base, literal]), rest, count)
+        pending = [(base, vector)]
+        while pending:
+            base, vector = pending.pop()
+            if base is f.false or not self._possible(base, vector):
+                continue
+            atoms = frozenset().union(*(_schema_atoms(formula) for formula in vector))
+            if not atoms:
+                yield Decision(base, vector)
+                continue
+            if not (self._effort.spend() and count.one_more()):
+                return
+            atom = min(atoms, key=_by_index)
+            for literal, value in ((f.not_(atom), f.false), (atom, f.true)):
+                rest = tuple(f.replace(formula, {atom: value}) for formula in vector)
+                pending.append((f.and_([base, literal]), rest))
 
 
 def _positive(formula: Formula, atoms: frozenset[Formula]) -> bool:
@@ -288,6 +291,13 @@ def _parts(formula: Formula) -> tuple[Formula, ...]:
 
 def _by_index(formula: Formula) -> int:
     return formula.index
+
+
+def _is_about_value(part: Formula) -> bool:
+    """Whether all atoms, and at least one, are about the next value."""
+    if part.kind == "atom":
+        return bool(part.atom[0] == "schema")
+    return part.atoms != frozenset() and all(atom.atom[0] == "schema" for atom in part.atoms)
 
 
 def _schema_atoms(formula: Formula) -> frozenset[Formula]:

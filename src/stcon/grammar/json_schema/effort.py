@@ -14,7 +14,8 @@ from stcon.errors import TooLarge
 
 MAX_STEPS = 300_000
 MAX_ROW_STEPS = 100_000
-PRODUCT_STEPS = 25_000  # what a product that turns out to be too large counts
+AUTOMATON_STEPS = 5  # what an automaton counts that several conditions meet in
+PRODUCT_STEPS = 10_000  # what a product that turns out to be too large counts
 
 
 class Effort:

@@ -16,8 +16,10 @@ from stcon.errors import InvalidSchema
 _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
-def check_identifiers(resource: Any, base: str, id_keyword: str) -> None:
-    """Refuse a document in which two different schemas have one identifier.
+def ambiguous_identifiers(resource: Any, base: str, id_keyword: str) -> frozenset[str]:
+    """The URIs that two different schemas of a document have: nothing can be said of a reference to them.
+
+    Real schemas repeat identifiers that nothing refers to, so a document is not refused for having them.
 
     Args:
         resource: the document, as a `referencing.Resource`.
@@ -27,11 +29,11 @@ def check_identifiers(resource: Any, base: str, id_keyword: str) -> None:
     Cost: O(size), and only where there are two identifiers or more.
     """
     if _mentions(resource.contents, id_keyword) < 2:
-        return
+        return frozenset()
     owners: dict[str, Any] = {}
-    for uri, contents in _identified(resource, base):
-        if owners.setdefault(uri, contents) != contents:
-            raise InvalidSchema(f"{id_keyword} {uri!r} is given to two schemas", pointer="", keyword=id_keyword)
+    return frozenset(
+        uri for uri, contents in _identified(resource, base) if owners.setdefault(uri, contents) != contents
+    )
 
 
 def _mentions(document: Any, keyword: str) -> int:

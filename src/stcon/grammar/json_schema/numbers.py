@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from functools import lru_cache, partial
 from typing import Any
 
@@ -116,17 +116,36 @@ def _plain(value: Decimal) -> str:
 
 
 def satisfiable(formulas: Formulas, formula: Formula) -> bool:
-    """Whether some number satisfies `formula`."""
-    if formula.kind == "atom" and _is_small(formula.atom):
-        return True
+    """Whether some number satisfies `formula`. Cost: for bounds alone, no automaton."""
+    if formula.kind == "atom" and formula.atom[0] == "numbers":
+        return bool(formula.atom[1])
+    bounded = tightest(formulas, formula)
+    parts = bounded.parts if bounded.kind == "and" else (bounded,)
+    if all(part.kind == "atom" and _is_small(part.atom) for part in parts):
+        return _has_room([part.atom for part in parts])
     return formula.kind == "true" or number_language(formulas, (formula,), {}) is not None
 
 
 def _is_small(atom: tuple[Any, ...]) -> bool:
-    """Whether a number atom has values and an automaton that fits, at a glance."""
+    """Whether an atom is a bound or asks for an integer, with an automaton that surely fits."""
     if atom[0] in ("min", "max"):
         return bool(len(atom[1].as_tuple().digits) + abs(atom[1].adjusted()) <= MAX_SMALL_DIGITS)
-    return atom[0] == "integer" or (atom[0] == "numbers" and bool(atom[1]))
+    return bool(atom[0] == "integer")
+
+
+def _has_room(atoms: list[tuple[Any, ...]]) -> bool:
+    """Whether a number lies within at most one lower and one upper bound, and is an integer if that is asked for."""
+    low, high = ([atom[1:] for atom in atoms if atom[0] == side] for side in ("min", "max"))
+    if not low or not high:
+        return True
+    (least, above), (most, below) = low[0], high[0]
+    if any(atom[0] == "integer" for atom in atoms):
+        with localcontext() as context:
+            context.prec = 4 * MAX_SMALL_DIGITS
+            least = least.to_integral_value(ROUND_FLOOR) + 1 if above else least.to_integral_value(ROUND_CEILING)
+            most = most.to_integral_value(ROUND_CEILING) - 1 if below else most.to_integral_value(ROUND_FLOOR)
+        return bool(least <= most)
+    return bool(least < most or (least == most and not above and not below))
 
 
 def count(formulas: Formulas, formula: Formula, cap: int) -> int:

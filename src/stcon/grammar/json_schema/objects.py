@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from stcon.grammar.json_schema.decisions import Vector
 from stcon.grammar.json_schema.evaluated import closed_reading, declared_names
 from stcon.grammar.json_schema.formula import Formula
+from stcon.grammar.json_schema.many_names import ManyNames
 from stcon.grammar.json_schema.residual import Names, Parts
 from stcon.grammar.json_schema.rows import CallRow, Edges, Entries, branches
 from stcon.grammar.json_schema.satisfy import NameClass
@@ -34,6 +35,7 @@ class ObjectBuilder:
         self.residuals = builder.sat.residuals
         self.formulas = builder.formulas
         self.layout = builder.layout
+        self._many = ManyNames(self)
         self._roots: dict[tuple[Vector, Names], int | None] = {}
         self._closed: dict[tuple[Formula, Formula], Formula] = {}
         self._along: dict[tuple[int, bytes], bool] = {}
@@ -101,16 +103,19 @@ class ObjectBuilder:
     # ------------------------------------------------------------------------------------------------- which names
 
     def _build_root(self, vector: Vector, names: Names) -> int | None:
+        if self._many.applies(vector, names):
+            return self._many.root(vector, names, self._classes(vector, names))
         targets, current = self._declared(vector, names)
-        others = names if names.any_order else names.none()
-        classes = []
-        for group in self.sat.other_names(current, names):
-            target = self._value_of(group.after, others, mark=END)
-            if target is not None:
-                classes.append((group, target))
+        classes = self._classes(current, names)
         if not targets and not classes:
             return None
         return self._spellings(targets, classes, names)
+
+    def _classes(self, vector: Vector, names: Names) -> list[tuple[NameClass, int]]:
+        """The undeclared names that may come, with the state after each."""
+        after = names if names.any_order else names.none()
+        found = ((group, self._value_of(group.after, after, mark=END)) for group in self.sat.other_names(vector, names))
+        return [(group, target) for group, target in found if target is not None]
 
     def _declared(self, vector: Vector, names: Names) -> tuple[dict[str, int], Vector]:
         """The declared names that may come, with the state after each; and the vector once all are passed over."""
@@ -125,7 +130,7 @@ class ObjectBuilder:
             if names.any_order and not self._is_listable(vector, name):
                 waiting.append((name, following))  # once other names are read, less may depend on its value
                 continue
-            target = self._declared_target(current, name, following)
+            target = self.declared_target(current, name, following)
             if target is not None:
                 targets[name] = target
             if not names.any_order:
@@ -133,7 +138,7 @@ class ObjectBuilder:
                 if self._dead(current):
                     break
         if not targets:
-            found = ((name, self._declared_target(vector, name, following)) for name, following in waiting)
+            found = ((name, self.declared_target(vector, name, following)) for name, following in waiting)
             targets = {name: target for name, target in found if target is not None}
         return targets, current
 
@@ -144,7 +149,7 @@ class ObjectBuilder:
             return True
         return self.sat.decisions.is_listable(tuple(self.residuals.take(formula, name) for formula in vector))
 
-    def _declared_target(self, vector: Vector, name: str, following: Names) -> int | None:
+    def declared_target(self, vector: Vector, name: str, following: Names) -> int | None:
         """The state after the declared name `name`; None if no value of it leaves anything possible."""
         parts = self.sat.independent(vector[0]) if len(vector) == 1 else None
         if parts is None or parts.counts:  # counts remain only where a required name cannot come
@@ -223,7 +228,7 @@ class ObjectBuilder:
         """The state after the opening quote of a name: declared ones by a trie, others by a string automaton."""
         if self.builder.options.escapes == "any":
             return self._any_spelling(targets, classes)
-        vector, language = self._others(tuple(group.names for group, _ in classes), names.declared)
+        vector, language = self.others(tuple(group.names for group, _ in classes), names.declared)
         if isinstance(language, Words):
             undeclared = {text: classes[label][1] for text, label in language.texts}
             return self._listed(targets, undeclared, names)
@@ -237,7 +242,7 @@ class ObjectBuilder:
                 possible = name in targets or self._goes_along(others, text)
                 entries.append((text, self.builder.accept(len(classes) + i) if possible else DEAD))
         start = self._name(tuple(sorted(entries)), 0, others)
-        return self._called(start, self.machine.return_symbol(resume), BEGIN if _endless(language) else BEGIN | SCARCE)
+        return self._called(start, self.machine.return_symbol(resume), BEGIN if language.endless else BEGIN | SCARCE)
 
     def _goes_along(self, others: int, text: bytes) -> bool:
         """Whether the automaton `others` reads `text` but for its quote: the name may then be found impossible late."""
@@ -273,7 +278,7 @@ class ObjectBuilder:
         """The state after the opening quote of a name that the machine at `start` reads."""
         return self.builder.event(("names", start, symbol), lambda: CallRow(start, symbol, {}), gap=False, mark=mark)
 
-    def _others(self, vector: Vector, declared: tuple[str, ...]) -> tuple[Vector, Strings]:
+    def others(self, vector: Vector, declared: tuple[str, ...]) -> tuple[Vector, Strings]:
         """The automaton for undeclared names.
 
         The trie beside it takes the declared names out, so it need not exclude them itself, as long as from each of
@@ -282,7 +287,7 @@ class ObjectBuilder:
         if not any(b"\\u" in (spell(name) or b"") for name in declared):  # \u001f has two spellings
             relaxed = tuple(self.sat.undeclared_part(names, declared) for names in vector)
             language = self.sat.strings_of(relaxed, counter=False)
-            if isinstance(language, Block) and _endless(language):
+            if isinstance(language, Block) and language.endless:
                 return relaxed, language
         return vector, self.sat.strings_of(vector, counter=False)
 
@@ -327,8 +332,3 @@ class ObjectBuilder:
                 live = tuple(entry for entry in group if entry[1] != DEAD)
                 edges[byte] = self.builder.trie(live, depth + 1) if live else DEAD
         return CallRow(others, None, edges)
-
-
-def _endless(language: Block) -> bool:
-    """Whether infinitely many strings go on from every state: however many are taken, none is ever without a way on."""
-    return bool((language.infinite | (language.dfa.labels >= 0)).all())

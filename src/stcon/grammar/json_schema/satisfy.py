@@ -18,7 +18,7 @@ from stcon.errors import GrammarError, TooLarge, Unsupported
 from stcon.grammar.json_schema import numbers
 from stcon.grammar.json_schema.atoms import TYPES, JsonType
 from stcon.grammar.json_schema.decisions import MAX_CASES, Decisions, Vector
-from stcon.grammar.json_schema.effort import PRODUCT_STEPS, Effort
+from stcon.grammar.json_schema.effort import AUTOMATON_STEPS, PRODUCT_STEPS, Effort
 from stcon.grammar.json_schema.few_names import few_names, with_possible_counts
 from stcon.grammar.json_schema.formula import Formula
 from stcon.grammar.json_schema.residual import Names, Parts, Residuals
@@ -149,6 +149,7 @@ class Satisfiability:
         """`satisfiable`; false where that is not decided or takes too large a product, if this is not refused."""
         error = self._unfit.get(formula)
         if error is None:
+            self.effort.steps += AUTOMATON_STEPS if len(formula.atoms) > 1 else 1
             try:
                 return satisfiable()
             except (TooLarge, Unsupported) as raised:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from typing import Any
+from urllib.parse import urldefrag, urljoin
 
 from stcon.errors import InvalidSchema, TooLarge
-from stcon.grammar.json_schema.identifiers import check_identifiers, check_pointer
+from stcon.grammar.json_schema.identifiers import ambiguous_identifiers, check_pointer
 
 MAX_DEPTH = 400
 MAX_EXPONENT = 1_000
@@ -117,7 +118,7 @@ class Schemas:
         dialect = dialect_of(root, DRAFT_2020)
         documents = dict(documents or {})
         self._dynamic = any(_is_dynamic(document) for document in (root, *documents.values()))
-        resolver = _resolver(root, dialect, documents)
+        resolver, self._ambiguous = _resolver(root, dialect, documents)
         self.root = self._intern(root, resolver, "", dialect)
 
     def child(self, parent: SchemaNode, *path: str | int) -> SchemaNode:
@@ -162,6 +163,10 @@ class Schemas:
         import referencing.exceptions
         import referencing.jsonschema
 
+        uri = urldefrag(urljoin(node.resolver._base_uri, reference)).url if self._ambiguous else ""
+        if uri in self._ambiguous:
+            message = f"{keyword} {reference!r} is ambiguous: two schemas have the identifier {uri!r}"
+            raise InvalidSchema(message, pointer=place, keyword=keyword)
         try:
             if keyword == "$recursiveRef":
                 resolved = referencing.jsonschema.lookup_recursive_ref(node.resolver)
@@ -298,25 +303,27 @@ def _is_dynamic(document: Value) -> bool:
     return False
 
 
-def _resolver(root: Value, dialect: Dialect, documents: Mapping[str, Value]) -> Any:
+def _resolver(root: Value, dialect: Dialect, documents: Mapping[str, Value]) -> tuple[Any, frozenset[str]]:
+    """A resolver based at `root`, and the URIs that two schemas have."""
     import referencing
 
     specification = _specification(dialect.name)
     registry: Any = _metaschemas()
+    ambiguous: frozenset[str] = frozenset()
     for uri, document in documents.items():
         own = dialect_of(document, dialect)
         resource = _specification(own.name).create_resource(document)
-        check_identifiers(resource, uri, own.id_keyword)
+        ambiguous |= ambiguous_identifiers(resource, uri, own.id_keyword)
         registry = registry.with_resource(uri, resource)
     resource = specification.create_resource(root)
     base = root.get(dialect.id_keyword, "") if isinstance(root, dict) else ""
     if not isinstance(base, str):
         pointer = f"/{dialect.id_keyword}"
         raise InvalidSchema(f"{dialect.id_keyword} must be a string", pointer=pointer, keyword=dialect.id_keyword)
-    check_identifiers(resource, "", dialect.id_keyword)
+    ambiguous |= ambiguous_identifiers(resource, "", dialect.id_keyword)
     registry = registry.with_resource(base.rstrip("#"), resource)
     assert isinstance(registry, referencing.Registry)
-    return registry.resolver(base.rstrip("#"))
+    return registry.resolver(base.rstrip("#")), ambiguous
 
 
 @cache

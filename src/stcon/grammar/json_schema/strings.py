@@ -76,6 +76,11 @@ class Block:
     infinite: NDArray[np.bool_]
 
     @property
+    def endless(self) -> bool:
+        """Whether infinitely many strings go on from every state: however many are taken, none is without a way on."""
+        return bool((self.infinite | (self.dfa.labels >= 0)).all())
+
+    @property
     def labels(self) -> frozenset[int]:
         """The labels that some string has."""
         return frozenset(int(label) for label in np.unique(self.dfa.labels) if label >= 0)
@@ -222,6 +227,7 @@ class StringLanguages:
         return tuple(f.replace(formula, values) for formula in vector), longest
 
 
+@lru_cache(maxsize=1 << 16)
 def spell(word: str) -> bytes | None:
     """The JSON text of `word` with minimal escapes, after the opening quote; None for lone surrogates."""
     try:

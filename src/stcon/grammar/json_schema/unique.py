@@ -98,6 +98,8 @@ def _too_few_values(sat: Satisfiability, parts: tuple[Formula, ...], values: lis
             if sat.values.number(sat.formulas.and_([*every, child]), wanted) < wanted:
                 return True
     least = max((part.atom[1] for part in parts if part.kind == "atom" and part.atom[0] == "minitems"), default=0)
+    if 1 < least <= MAX_UNIQUE_VALUES:
+        values = _item_values(sat, (*parts, sat.formulas.atom(("maxitems", least))))  # those of the first items
     if values is not None and len(values) < least:
         return True
     return least > 1 and bool(every) and sat.values.number(sat.formulas.and_(every), least) < least
