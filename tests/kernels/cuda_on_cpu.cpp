@@ -2,7 +2,6 @@
 #include "cuda_on_cpu.h"
 
 #define DRAW_THREADS 128
-#define DYNAMIC_SHARED(type, name) static type name[STAGE_BYTES / sizeof(type)]
 #include "kernels.cu"
 
 extern "C" int launch(const char* name, const long long* arguments, unsigned x, unsigned y, unsigned threads,

@@ -31,9 +31,7 @@ class HostKernels:
         self.reverse = reverse
         self.draw_threads = int(self._library.draw_threads())
 
-    def launch(
-        self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int], shared_bytes: int = 0
-    ) -> None:
+    def launch(self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int]) -> None:
         words = (ctypes.c_longlong * len(arguments))(*arguments)
         assert self._library.launch(name.encode(), words, *grid, threads, int(self.reverse)) == 0, name
 

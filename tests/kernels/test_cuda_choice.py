@@ -111,7 +111,7 @@ def test_a_stalled_row_gives_no_token_and_does_not_move() -> None:
     assert walker.configuration(0) == expected
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_advance_of_random_machines(data: st.DataObject) -> None:
     """Any tokens in a row from any configuration: all are read, or none and the token that may not follow is named."""

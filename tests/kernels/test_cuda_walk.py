@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 from stcon.kernels.cuda import CudaGrammars, CudaWalker  # noqa: E402 (needs torch)
 
 POISON = 0x5A5A5A5A
-PLAN = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PLAN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def walker_for(
@@ -111,6 +111,15 @@ def test_bitmask_of_long_tokens() -> None:
         configs = list(cases.configurations(machine, depth=1, counters=(0, 1, 44)))
         for chosen in (vocabulary, short):
             assert_masks_equal(walker_for(machine, chosen, chunk_words=1), machine, configs)
+
+
+@pytest.mark.parametrize("name", ["many_pushes", "counters", "two_labels"])
+def test_bitmask_of_a_grammar_that_is_not_staged(name: str) -> None:
+    """The same from global memory, as where a grammar is larger than its place in a block."""
+    machine = cases.SMALL[name]()
+    walker = walker_for(machine, cases.vocabulary(65, seed=8))
+    walker.grammars.table.view(torch.int32)[0, -1] = 1 << 30  # Grammar::num_bytes
+    assert_masks_equal(walker, machine, list(cases.configurations(machine, depth=2, counters=(0, 3))))
 
 
 @PLAN

@@ -1,6 +1,6 @@
 """The kernels' C++ compiled for the device at hand, at first use, and their launches.
 
-NVRTC compiles the text in ``source/`` (about a second); the machine code is kept on disk under a digest of the text,
+NVRTC compiles the text in ``source/`` (a few seconds); the machine code is kept on disk under a digest of the text,
 the architecture and the compiler's version. Launches go to torch's current stream, so they can be captured in a graph.
 
 Needs the ``cuda`` extra: `cuda.core` and NVRTC.
@@ -21,9 +21,12 @@ from stcon.errors import ModelUnavailable
 
 SOURCE_DIR = Path(__file__).parent / "source"
 MAIN_FILE = "kernels.cu"
-STAGE_BYTES = 52 << 10  # as in walk.cuh
-STAGING_KERNELS = ("walk_bitmask", "walk_mask_logits", "walk_best")
-KERNELS = (*STAGING_KERNELS, "advance_rows", "draw_tokens")
+
+# blocks of a multiprocessor that the compiler leaves registers for, by the number of rows
+FEW_ROWS = 16
+FEW_BLOCKS, MANY_BLOCKS = 2, 4
+
+KERNELS = ("walk_bitmask", "walk_mask_logits", "walk_best", "advance_rows", "draw_tokens")
 
 
 class Kernels(Protocol):
@@ -34,9 +37,7 @@ class Kernels(Protocol):
         """Threads of a block of ``draw_tokens``."""
         ...
 
-    def launch(
-        self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int], shared_bytes: int = 0
-    ) -> None:
+    def launch(self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int]) -> None:
         """Start kernel `name`; every argument is an address or a number, passed as 8 bytes."""
         ...
 
@@ -59,15 +60,12 @@ class CudaKernels:
         major, minor = core.Device(device).compute_capability
         self._device = device
         self._core = core
-        self._module = core.ObjectCode.from_cubin(cubin(f"sm_{major}{minor}"))
-        self._kernels = {name: self._module.get_kernel(name) for name in KERNELS}
-        for name in STAGING_KERNELS:
-            _allow_shared_bytes(self._kernels[name], STAGE_BYTES, device)
+        arch = f"sm_{major}{minor}"
+        self._modules = [core.ObjectCode.from_cubin(cubin(arch, blocks)) for blocks in (FEW_BLOCKS, MANY_BLOCKS)]
+        self._kernels = [{name: module.get_kernel(name) for name in KERNELS} for module in self._modules]
         self._streams: dict[int, Any] = {}
 
-    def launch(
-        self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int], shared_bytes: int = 0
-    ) -> None:
+    def launch(self, name: str, grid: tuple[int, int], threads: int, arguments: Sequence[int]) -> None:
         """See `Kernels.launch`. Cost: some 15 µs of the host, nothing of it in a captured graph."""
         import torch
 
@@ -75,18 +73,9 @@ class CudaKernels:
         stream = self._streams.get(handle)
         if stream is None:
             stream = self._streams[handle] = self._core.Stream.from_handle(handle)
-        config = self._core.LaunchConfig(grid=(*grid, 1), block=(threads, 1, 1), shmem_size=shared_bytes)
-        self._core.launch(stream, config, self._kernels[name], *arguments)
-
-
-def _allow_shared_bytes(kernel: Any, num_bytes: int, device: int) -> None:
-    """Let `kernel` be launched with more dynamic shared memory than a device gives unasked (48 KB)."""
-    from cuda.bindings import driver
-
-    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    (error,) = driver.cuKernelSetAttribute(attribute, num_bytes, kernel.handle, device)
-    if error != driver.CUresult.CUDA_SUCCESS:
-        raise ModelUnavailable(f"the device gives a block no {num_bytes:,} bytes of shared memory ({error.name})")
+        config = self._core.LaunchConfig(grid=(*grid, 1), block=(threads, 1, 1))
+        kernel = self._kernels[grid[1] > FEW_ROWS][name]
+        self._core.launch(stream, config, kernel, *arguments)
 
 
 @cache
@@ -95,34 +84,35 @@ def kernels_for(device: int) -> CudaKernels:
     return CudaKernels(device)
 
 
-def cubin(arch: str) -> bytes:
-    """The machine code for `arch` (``sm_90``), from the cache or compiled now."""
-    path = cache_dir() / "kernels" / f"{source_digest(arch)}.cubin"
+def cubin(arch: str, min_blocks: int) -> bytes:
+    """The machine code for `arch` (``sm_90``) and ``MIN_BLOCKS``, from the cache or compiled now."""
+    path = cache_dir() / "kernels" / f"{source_digest(arch, min_blocks)}.cubin"
     try:
         return path.read_bytes()
     except OSError:
-        code = compile_source(arch)
+        code = compile_source(arch, min_blocks)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(code)
         os.replace(file.name, path)  # whole or not at all, whoever else compiles meanwhile
     except OSError:
-        pass  # a cache that cannot be written costs a second at the next start
+        pass  # a cache that cannot be written costs seconds at the next start
     return code
 
 
-def compile_source(arch: str) -> bytes:
-    """The machine code for `arch`, by NVRTC. Needs no GPU. Cost: about a second."""
+def compile_source(arch: str, min_blocks: int) -> bytes:
+    """The machine code for `arch` and ``MIN_BLOCKS``, by NVRTC. Needs no GPU. Cost: about two seconds."""
     core = _core()
-    options = core.ProgramOptions(arch=arch, std="c++17", include_path=str(SOURCE_DIR))
+    macro = ("MIN_BLOCKS", str(min_blocks))
+    options = core.ProgramOptions(arch=arch, std="c++17", include_path=str(SOURCE_DIR), define_macro=macro)
     program = core.Program((SOURCE_DIR / MAIN_FILE).read_text("utf-8"), "c++", options)
     return bytes(program.compile("cubin").code)
 
 
-def source_digest(arch: str) -> str:
+def source_digest(arch: str, min_blocks: int) -> str:
     """A digest of all that the machine code depends on."""
-    digest = hashlib.sha256(f"{arch}|{_compiler_version()}".encode())
+    digest = hashlib.sha256(f"{arch}|{min_blocks}|{_compiler_version()}".encode())
     for path in sorted(SOURCE_DIR.glob("*.cu*")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:40]

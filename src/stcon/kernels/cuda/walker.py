@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stcon.errors import InvalidOption
 from stcon.grammar.machine import CONFIG_WORDS, UNBOUNDED, Configuration
-from stcon.kernels.cuda.compiler import STAGE_BYTES, Kernels, kernels_for
+from stcon.kernels.cuda.compiler import Kernels, kernels_for
 from stcon.kernels.cuda.tokens import TokenTables
 
 if TYPE_CHECKING:
@@ -28,11 +28,6 @@ FINISHED = -1
 
 # words of a chunk where so many rows or fewer are walked at once: enough blocks to fill the device, and not more
 CHUNK_WORDS = ((4, 64), (16, 256), (MAX_ROWS, 512))
-
-
-# room for a grammar in each block's shared memory: of many rows, more blocks at a time count for more
-FEW_ROWS = 16
-SMALL_STAGE_BYTES = 12 << 10
 
 
 class _Lists(NamedTuple):
@@ -190,9 +185,8 @@ class CudaWalker:
 
     def _walk(self, name: str, num_rows: int, *arguments: int) -> None:
         lists = next(lists for lists in self._lists if num_rows <= lists.max_rows)
-        room = STAGE_BYTES if num_rows <= FEW_ROWS else SMALL_STAGE_BYTES
-        before = [lists.struct.data_ptr(), self.grammars.table.data_ptr(), room, *self._rows()]
-        self._kernels.launch(name, (lists.num_chunks, num_rows), THREADS, [*before, *arguments], room)
+        before = [lists.struct.data_ptr(), self.grammars.table.data_ptr(), *self._rows()]
+        self._kernels.launch(name, (lists.num_chunks, num_rows), THREADS, [*before, *arguments])
 
     def _rows(self) -> list[int]:
         """``ROWS_PARAMS``."""

@@ -5,19 +5,18 @@
 #include "logits.cuh"
 #include "draw.cuh"
 
-#ifndef DYNAMIC_SHARED  // memory whose size a launch says
-#define DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#ifndef MIN_BLOCKS  // of a multiprocessor: few rows are faster with more registers, many with more blocks
+#define MIN_BLOCKS 2
 #endif
 
 // Write each row's mask: out[row * out_stride + word], bit t % 32 of word t / 32 for token t.
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
-    walk_bitmask(const Tokens* tokens, const Grammar* grammars, i64 room_bytes, ROWS_PARAMS, u32* out, i64 out_stride) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    walk_bitmask(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, u32* out, i64 out_stride) {
   __shared__ Shared s;
-  DYNAMIC_SHARED(uint4, room);
   Tokens t = *tokens;
   Rows r = ROWS_ARGS;
   int row = blockIdx.y, num_rows = gridDim.y;
-  if (!walk_chunk(s, room, room_bytes, t, grammars, r, row, blockIdx.x, gridDim.x, num_rows)) return;
+  if (!walk_chunk(s, t, grammars, r, row, blockIdx.x, gridDim.x, num_rows)) return;
   int first = blockIdx.x * (int)t.chunk_words, num_words = min((int)t.chunk_words, (int)t.num_words - first);
 #pragma unroll 1
   for (int other = row; other < num_rows; ++other) {
@@ -27,15 +26,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
 }
 
 // Write -inf over the logits of the tokens that the mask leaves out, and of columns past the vocabulary.
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
-    walk_mask_logits(const Tokens* tokens, const Grammar* grammars, i64 room_bytes, ROWS_PARAMS, void* logits, i64 logits_stride,
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    walk_mask_logits(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, void* logits, i64 logits_stride,
                      i64 columns, i64 dtype) {
   __shared__ Shared s;
-  DYNAMIC_SHARED(uint4, room);
   Tokens t = *tokens;
   Rows r = ROWS_ARGS;
   int row = blockIdx.y, chunk = blockIdx.x;
-  walk_chunk(s, room, room_bytes, t, grammars, r, row, chunk, gridDim.x, 0);
+  walk_chunk(s, t, grammars, r, row, chunk, gridDim.x, 0);
   i64 first = chunk * t.chunk_words * 32, last = min(first + t.chunk_words * 32, columns);
   if (chunk == (int)gridDim.x - 1) last = columns;
   for (i64 i = first + threadIdx.x; i < last; i += THREADS) {
@@ -76,15 +74,14 @@ __device__ inline u64 best_of_chunk(const Shared& s, const Tokens& t, int chunk,
 // The best admissible token of each row: out[row] = its id, or -1: none, a logit that is not finite, or a row stalled.
 // With `words` the masks are written as well, and if `out` is null the bests are left in `bests` for `draw_tokens`.
 // `bests` and `tickets` hold 0 before, and again afterwards.
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
-    walk_best(const Tokens* tokens, const Grammar* grammars, i64 room_bytes, ROWS_PARAMS, const void* logits, i64 logits_stride,
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    walk_best(const Tokens* tokens, const Grammar* grammars, ROWS_PARAMS, const void* logits, i64 logits_stride,
               i64 dtype, u64* bests, u32* tickets, int* out, u32* words) {
   __shared__ Shared s;
-  DYNAMIC_SHARED(uint4, room);
   Tokens t = *tokens;
   Rows r = ROWS_ARGS;
   int row = blockIdx.y, chunk = blockIdx.x;
-  walk_chunk(s, room, room_bytes, t, grammars, r, row, chunk, gridDim.x, 0);
+  walk_chunk(s, t, grammars, r, row, chunk, gridDim.x, 0);
   if (words != nullptr) {
     int first = chunk * (int)t.chunk_words, num_words = min((int)t.chunk_words, (int)t.num_words - first);
     for (int i = threadIdx.x; i < num_words; i += THREADS) words[row * t.num_words + first + i] = s.words[i];

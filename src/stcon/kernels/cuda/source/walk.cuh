@@ -13,7 +13,7 @@
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int MAX_CHUNK_WORDS = 512, WORDS_A_THREAD = MAX_CHUNK_WORDS / THREADS;
-constexpr int STAGE_BYTES = 52 << 10;  // a grammar of no more bytes is copied into shared memory
+constexpr int STAGE_BYTES = 12 << 10;  // a grammar of no more bytes is copied into shared memory; more would not pay
 constexpr int ALL = 0, REST = 1, TAIL = 2;
 constexpr int MAX_ROWS = 1024;
 constexpr u32 EVERY_LANE = 0xffffffffu;
@@ -84,6 +84,7 @@ struct Shared {
   int warp_sum[WARPS];
   u32 equal[MAX_ROWS / 32];  // rows that stand where this one does
   int missing;
+  uint4 room[STAGE_BYTES / 16];  // for a grammar
 };
 
 // The plain characters from byte `position` of a token on, as far as they are known: how many, and in `end` where they
@@ -346,8 +347,8 @@ inline void wait_for_copies() {}
 #endif
 
 // Let `g` refer to a copy of its tables in `stage`, in the block's shared memory, if they fit. Needs a barrier before they are read.
-__device__ __forceinline__ void stage(Grammar& g, uint4* stage, i64 stage_bytes) {
-  if (g.num_bytes > (int)stage_bytes) return;
+__device__ __forceinline__ void stage(Grammar& g, uint4* stage) {
+  if (g.num_bytes > STAGE_BYTES) return;
   const uint4* from = (const uint4*)g.byte_class;
   int count = g.num_bytes >> 4;
 #pragma unroll 1
@@ -393,7 +394,7 @@ __device__ inline u32 limited(const Tokens& t, const Rows& r, const Start& at, i
 //
 // What counts is how often memory is waited for, one after the other: loads that do not depend on each other are
 // issued together, ahead of their use.
-__device__ inline bool walk_chunk(Shared& s, uint4* room, i64 room_bytes, const Tokens& t, const Grammar* grammars, const Rows& r,
+__device__ __forceinline__ bool walk_chunk(Shared& s, const Tokens& t, const Grammar* grammars, const Rows& r,
                                   int row, int chunk, int num_chunks, int num_rows) {
   Start at = start_of(r, row);
   int byte = threadIdx.x, first = chunk * (int)t.chunk_words;
@@ -425,7 +426,7 @@ __device__ inline bool walk_chunk(Shared& s, uint4* room, i64 room_bytes, const 
     g = grammars[at.grammar];
     at.is_limited = g.need != nullptr && at.remaining != 0x7fffffff;
     s.byte_class[byte] = g.byte_class[byte];
-    stage(g, room, room_bytes);
+    stage(g, s.room);
   }
   __syncthreads();
   if (num_rows > 1) {
