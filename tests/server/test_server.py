@@ -18,7 +18,8 @@ pytest.importorskip("starlette")
 from test_batch_files import SCHEMA, make_model, strict  # noqa: E402
 
 from stcon.engine.batch import Batch, MemoryPlan, SessionRows  # noqa: E402
-from stcon.server.app import Limits, Server, warm_up  # noqa: E402
+from stcon.engine.batch.warm import warm_up  # noqa: E402
+from stcon.server.app import Limits, Server  # noqa: E402
 
 CHAT = "/v1/chat/completions"
 
@@ -194,7 +195,8 @@ CLIENT = """
 import socket, sys
 connection = socket.create_connection(("127.0.0.1", {port}))
 data = {data!r}
-connection.sendall(b"POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(data) + data)
+head = b"POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(data)
+connection.sendall(head + data)
 connection.recv(400)
 print("reading", flush=True)
 connection.recv(1)

@@ -19,6 +19,7 @@ from stcon.bench.throughput import Task
 from stcon.bench.workloads import load_all
 from stcon.engine.batch import Batch, Handle, Piece, Request
 from stcon.engine.batch.choose import rows_for
+from stcon.engine.batch.warm import warm_up
 
 if TYPE_CHECKING:
     from stcon.models.base import Model
@@ -81,7 +82,7 @@ def measure(
 ) -> list[Served]:
     """All grammars, in turn."""
     engine = Batch(rows_for(model, AT_A_TIME), cache_bytes=50 << 20)
-    engine.generate([Request(model.prompt_ids("Hello."), max_tokens=4)])
+    warm_up(engine)
     before, served = resident_bytes() or 0, []
     with engine:
         for name, task in tasks(fields):

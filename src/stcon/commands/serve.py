@@ -23,12 +23,13 @@ def serve(*, model_name: str | None, host: str, port: int, slots: int, api_key: 
     try:
         import uvicorn
 
-        from stcon.server.app import Server, warm_up
+        from stcon.server.app import Server
     except ImportError as error:
         raise RequestError("serving needs starlette and uvicorn; run: pip install 'stcon[server]'") from error
     from stcon.commands.generate import load
     from stcon.engine.batch import Batch
     from stcon.engine.batch.choose import rows_for
+    from stcon.engine.batch.warm import warm_up
 
     model = load(model_name)
     batch = Batch(rows_for(model, slots), max_waiting=64 * slots)

@@ -227,20 +227,6 @@ class Server:
         await asyncio.get_running_loop().run_in_executor(None, self.batch.close)
 
 
-def warm_up(batch: Batch) -> None:
-    """Run small constrained requests, so that the first client does not wait for kernels to be compiled.
-
-    Args:
-        batch: not started yet.
-    """
-    import stcon
-    from stcon.engine.batch import Request as Wanted
-
-    schema = {"type": "array", "items": {"type": ["string", "integer", "object"]}, "maxItems": 2}
-    grammar = stcon.compile(schema)
-    batch.generate([Wanted([0], grammar, max_tokens=limit, cache_prompt=False) for limit in (2, 12)])
-
-
 async def _unless_gone(request: Request, handle: Handle, answer: Awaitable[Any]) -> Any:
     """`answer`, unless the client goes away first, which cancels the request."""
 
