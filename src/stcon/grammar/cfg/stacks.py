@@ -302,10 +302,12 @@ class StackSetMachine(Machine):
             return 0
         if place.automaton < 0:
             return self.stacks.needs[place.stacks]
-        return min(
-            (self.stacks.needs[self._after(place.stacks, t)] for t in self.lexer.terminals_of(place.automaton)),
-            default=0,
-        )
+        self.stacks.work = 0
+        try:
+            following = [self._after(place.stacks, t) for t in self.lexer.terminals_of(place.automaton)]
+        except _TooMuch:
+            return 0
+        return min((self.stacks.needs[stacks] for stacks in following), default=0)
 
     def bytes_read(self) -> frozenset[int]:
         """Every byte that some text of the grammar may hold."""
