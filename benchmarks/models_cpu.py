@@ -1,4 +1,4 @@
-"""The default model on the CPU: lean in float32 and bfloat16 against transformers in float32.
+"""The default model on the CPU: lean in float32, bfloat16 and four bits against transformers in float32.
 
 Tokens are decoded in turns, one by each contender, so that what else the machine does falls on all of them. Start-up is
 a fresh process from its first instruction to the first token printed. The types differ in what they compute, so their
@@ -19,16 +19,17 @@ from typing import Any
 import numpy as np
 
 PROMPT = "Write a short story about a cat that lives in Porto and likes to watch the boats on the river."
-CONTENDERS: Mapping[str, tuple[str, str]] = {
-    "lean float32": ("lean", "float32"),
-    "lean bfloat16": ("lean", "bfloat16"),
-    "transformers float32": ("transformers", "float32"),
+CONTENDERS: Mapping[str, tuple[str, str, str]] = {  # runner, dtype, weights
+    "lean float32": ("lean", "float32", "auto"),
+    "lean bfloat16": ("lean", "bfloat16", "auto"),
+    "lean int4": ("lean", "bfloat16", "int4"),
+    "transformers float32": ("transformers", "float32", "auto"),
 }
 _FIRST_TOKEN = """
 import sys, stcon
-model = stcon.load_model(device="cpu", runner=sys.argv[1], dtype=sys.argv[2])
+model = stcon.load_model(device="cpu", runner=sys.argv[1], dtype=sys.argv[2], weights=sys.argv[3])
 session = model.session()
-print(int(session.append(model.prompt_ids(sys.argv[3])).argmax()), flush=True)
+print(int(session.append(model.prompt_ids(sys.argv[4])).argmax()), flush=True)
 import resource
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
@@ -49,9 +50,9 @@ def measure(quick: bool) -> dict[str, Any]:
     return report
 
 
-def start_up(runner: str, dtype: str, rounds: int = 3) -> dict[str, float]:
+def start_up(runner: str, dtype: str, weights: str, rounds: int = 3) -> dict[str, float]:
     """Seconds from starting a process to its first token, the best of `rounds`, and its peak memory in MB."""
-    command = [sys.executable, "-c", _FIRST_TOKEN, runner, dtype, PROMPT]
+    command = [sys.executable, "-c", _FIRST_TOKEN, runner, dtype, weights, PROMPT]
     found = []
     for _ in range(rounds):
         started = time.perf_counter()
@@ -67,7 +68,10 @@ def decode(tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Milliseconds a token and of the prompt, by contender; and how far each is from the last one."""
     import stcon
 
-    models = {name: stcon.load_model(device="cpu", runner=how[0], dtype=how[1]) for name, how in CONTENDERS.items()}
+    models = {
+        name: stcon.load_model(device="cpu", runner=runner, dtype=dtype, weights=weights)
+        for name, (runner, dtype, weights) in CONTENDERS.items()
+    }
     ids = next(iter(models.values())).prompt_ids(PROMPT)
     sessions, times = {}, {name: {"wall": [], "cpu": []} for name in models}
     found: dict[str, Any] = {}
@@ -88,9 +92,15 @@ def decode(tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
     for name, taken in times.items():
         found[name] |= {f"{kind}_ms": round(statistics.median(values) * 1e3, 1) for kind, values in taken.items()}
         found[name]["tokens_per_s"] = round(1e3 / found[name]["wall_ms"], 1)
-    rows = {name: model.session().append([*ids, *text], all_positions=True) for name, model in models.items()}
+    rows = {name: _by_token(model, [*ids, *text]) for name, model in models.items()}
     reference = list(rows.values())[-1]
     return found, {name: fidelity(row, reference) for name, row in rows.items()}
+
+
+def _by_token(model: Any, tokens: list[int]) -> np.ndarray:
+    """Logits of all positions by single steps, which is where types and kernels differ."""
+    session = model.session()
+    return np.stack([session.append([token]) for token in tokens])
 
 
 def fidelity(rows: np.ndarray, reference: np.ndarray) -> dict[str, float]:

@@ -62,8 +62,8 @@ def save(directory, padding=0, **changes):
     return net
 
 
-def save_gguf(path, words, net, **extra):
-    """Write the same as a GGUF file, matrices as Q8_0 and the rest as float32; `extra` are more keys."""
+def save_gguf(path, words, net, blocks="Q8_0", **extra):
+    """Write the same as a GGUF file, matrices in `blocks` and the rest as float32; `extra` are more keys."""
     from gguf import GGMLQuantizationType, GGUFWriter, TokenType, quants
 
     writer = GGUFWriter(str(path), "llama")
@@ -99,8 +99,8 @@ def save_gguf(path, words, net, **extra):
             heads = config.num_attention_heads if "attn_q" in name else config.num_key_value_heads
             data = permute(data, heads)
         if data.ndim == 2 and "token_embd" not in name:
-            quantised = quants.quantize(data, GGMLQuantizationType.Q8_0)
-            writer.add_tensor(name, quantised, raw_dtype=GGMLQuantizationType.Q8_0)
+            kind = GGMLQuantizationType[blocks]
+            writer.add_tensor(name, quants.quantize(data, kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, data)
     writer.write_header_to_file()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 RUNNERS = ("auto", "lean", "transformers")
+WEIGHTS = ("auto", "int4")
 HUB_TIMEOUT_S = 10.0
 
 # what a model of safetensors files consists of
@@ -40,6 +41,7 @@ def load_model(
     dtype: str = "auto",
     progress: bool = True,
     runner: str = "auto",
+    weights: str = "auto",
 ) -> Model:
     """Load a model.
 
@@ -51,18 +53,24 @@ def load_model(
         progress: show a download's progress on stderr.
         runner: who computes: ``"lean"``, our own definitions of a few families (`stcon.models.lean`);
             ``"transformers"``, everything that library knows; ``"auto"``, the first where it can, else the second.
+        weights: ``"int4"``: in decode steps on the CPU, matrices in four bits a weight and the rest in bfloat16, by the
+            lean runner: several times less to read a token, and other tokens now and then.
 
     Raises:
         ModelUnavailable: no such model, it cannot be fetched or read, or what it needs is not installed.
         InvalidOption: no such device, dtype or runner.
     """
-    for option, value, known in (("dtype", dtype, DTYPES), ("runner", runner, RUNNERS)):
+    for option, value, known in (
+        ("dtype", dtype, DTYPES),
+        ("runner", runner, RUNNERS),
+        ("weights", weights, WEIGHTS),
+    ):
         if value not in known:
             raise InvalidOption(f"{option}: expected one of {', '.join(known)}, got {value!r}")
     require_torch(runner)
     if name == "default":
         name = _default(progress)
-    how = _How(_device(device), dtype, runner)
+    how = _How(_device(device), dtype, runner, weights).checked()
     path = Path(name).expanduser()
     if path.is_dir():
         return _from_folder(path, str(name), how)
@@ -80,6 +88,20 @@ class _How:
     device: str
     dtype: str
     runner: str
+    weights: str = "auto"
+
+    def checked(self) -> _How:
+        """These options, what follows from ``weights="int4"`` filled in.
+
+        Raises:
+            InvalidOption: they contradict each other.
+        """
+        if self.weights != "int4":
+            return self
+        fits = self.device.startswith("cpu") and self.dtype in ("auto", "bfloat16") and self.runner != "transformers"
+        if not fits:
+            raise InvalidOption("weights='int4' is for the lean runner on the CPU, in bfloat16; leave the others out")
+        return _How(self.device, "bfloat16", "lean", "int4")
 
     def torch_dtype(self) -> Any:
         """The weights' type."""
@@ -90,7 +112,7 @@ class _How:
             name = "float32" if self.device.startswith("cpu") else "bfloat16"
         return getattr(torch, name)
 
-    def lean(self, load: Callable[[Any, Any], Network | None], name: str) -> Network | None:
+    def lean(self, load: Callable[[Any, Any, bool], Network | None], name: str) -> Network | None:
         """What `load` makes of device and type, unless another runner is asked for.
 
         Raises:
@@ -98,7 +120,7 @@ class _How:
         """
         if self.runner == "transformers":
             return None
-        network = load(self.device, self.torch_dtype())
+        network = load(self.device, self.torch_dtype(), self.weights == "int4")
         if network is None and self.runner == "lean":
             raise ModelUnavailable(f"{name}: not of a family that the lean runner knows; use runner='transformers'")
         return network
@@ -177,16 +199,16 @@ def _load_gguf(path: Path, how: _How) -> Any:
     return network.to(how.device).eval()
 
 
-def _lean_gguf(path: Path, device: Any, dtype: Any) -> Network | None:
+def _lean_gguf(path: Path, device: Any, dtype: Any, int4: bool) -> Network | None:
     from stcon.models.lean.load import from_gguf
 
-    return from_gguf(path, device, dtype)
+    return from_gguf(path, device, dtype, int4)
 
 
-def _lean_folder(folder: Path, device: Any, dtype: Any) -> Network | None:
+def _lean_folder(folder: Path, device: Any, dtype: Any, int4: bool) -> Network | None:
     from stcon.models.lean.load import from_folder
 
-    return from_folder(folder, device, dtype)
+    return from_folder(folder, device, dtype, int4)
 
 
 def _lean_model(network: Network, vocabulary: Vocabulary, prompts: PromptText, name: str) -> Model:

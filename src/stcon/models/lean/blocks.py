@@ -28,6 +28,20 @@ def dequantise(octets: Tensor, kind: int) -> Tensor:
     return out
 
 
+def numbers(octets: Tensor, kind: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Of a 4-bit format: uint8[blocks, 32], and float32[blocks] to multiply with and to add; None for others."""
+    import torch
+
+    if kind not in (Q4_0, Q4_1):
+        return None
+    scale = octets[:, :2].contiguous().view(torch.float16).float()[:, 0]
+    packed = octets[:, BLOCK_BYTES[kind] - 16 :]
+    found = torch.cat((packed & 15, packed >> 4), 1)
+    if kind == Q4_0:
+        return found, scale, -8 * scale
+    return found, scale, octets[:, 2:4].contiguous().view(torch.float16).float()[:, 0]
+
+
 def _fill(out: Tensor, octets: Tensor, kind: int) -> None:
     import torch
 
@@ -35,9 +49,9 @@ def _fill(out: Tensor, octets: Tensor, kind: int) -> None:
     if kind == Q8_0:
         torch.mul(octets[:, 2:].contiguous().view(torch.int8), scale, out=out)
         return
-    numbers = octets[:, BLOCK_BYTES[kind] - 16 :]
-    out[:, :16] = numbers & 15
-    out[:, 16:] = numbers >> 4
+    packed = octets[:, BLOCK_BYTES[kind] - 16 :]
+    out[:, :16] = packed & 15
+    out[:, 16:] = packed >> 4
     if kind == Q4_0:
         out.sub_(8).mul_(scale)
     else:

@@ -19,6 +19,7 @@ from stcon.models.gguf_weights import CHECKED, MODULES, SETTINGS, dequantised, r
 from stcon.models.gguf_weights import Tensor as Place
 from stcon.models.lean import blocks
 from stcon.models.lean.checkpoint import Tensor
+from stcon.models.lean.int4 import Groups
 from stcon.models.lean.settings import Settings, from_config
 
 # llama.cpp's architecture → transformers'
@@ -63,8 +64,25 @@ class GgufFile:
             raise ModelUnavailable(f"{self.path}: a tensor cannot be read ({error}); fetch the file again") from error
         return _unpermuted(values, self._permuted_heads(theirs))
 
+    def groups(self, name: str) -> Groups | None:
+        """A matrix's own 4-bit numbers, or None if it is stored otherwise."""
+        theirs = self._found[name]
+        place, heads = self._places[theirs], self._permuted_heads(theirs)
+        if place.kind not in blocks.BLOCK_BYTES:
+            return None
+        found = blocks.numbers(self._blocks(place), place.kind)
+        if found is None:
+            return None
+        rows = place.shape[0]
+        numbers, scale, offset = (_unpermuted(part.reshape(rows, -1), heads) for part in found)
+        return Groups(numbers, scale, offset)
+
     def _from_blocks(self, place: Place) -> Tensor:
-        """A tensor in one of the formats of `blocks`; ValueError if the file ends before it does."""
+        """A tensor in one of the formats of `blocks`."""
+        return blocks.dequantise(self._blocks(place), place.kind).view(place.shape)
+
+    def _blocks(self, place: Place) -> Tensor:
+        """uint8[blocks, bytes], over the file; ValueError if it ends before the tensor does."""
         import torch
 
         count, rest = divmod(math.prod(place.shape), blocks.BLOCK)
@@ -74,7 +92,7 @@ class GgufFile:
         with warnings.catch_warnings():  # torch warns of memory that may not be written; it is not
             warnings.simplefilter("ignore", UserWarning)
             octets = torch.frombuffer(self._data, dtype=torch.uint8, count=count * size, offset=place.offset)
-        return blocks.dequantise(octets.view(count, size), place.kind).view(place.shape)
+        return octets.view(count, size)
 
     def _permuted_heads(self, name: str) -> int:
         """Heads whose rows llama.cpp has reordered in this tensor; 0: none."""

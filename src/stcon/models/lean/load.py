@@ -10,14 +10,18 @@ from stcon.errors import ModelUnavailable
 from stcon.models.lean import llama, qwen3_5
 from stcon.models.lean.checkpoint import Entry, Safetensors, Source, complete, has_safetensors, load
 from stcon.models.lean.gguf import GgufFile
+from stcon.models.lean.int4 import attach
 from stcon.models.lean.network import Network
 from stcon.models.lean.settings import Settings, from_config
 
 Table = dict[str, Entry]
 
 
-def from_folder(folder: Path, device: Any, dtype: Any) -> Network | None:
+def from_folder(folder: Path, device: Any, dtype: Any, int4: bool = False) -> Network | None:
     """The network in a folder of ``config.json`` and safetensors files.
+
+    Args:
+        int4: see `network`.
 
     Raises:
         ModelUnavailable: it is of a known family and broken.
@@ -29,21 +33,30 @@ def from_folder(folder: Path, device: Any, dtype: Any) -> Network | None:
     settings = from_config(config) if isinstance(config, dict) else None
     if settings is None or not has_safetensors(folder):
         return None
-    return network(Safetensors(folder), settings, device, dtype, str(folder))
+    return network(Safetensors(folder), settings, device, dtype, str(folder), int4)
 
 
-def from_gguf(path: Path, device: Any, dtype: Any) -> Network | None:
+def from_gguf(path: Path, device: Any, dtype: Any, int4: bool = False) -> Network | None:
     """The network in a GGUF file.
+
+    Args:
+        int4: see `network`.
 
     Raises:
         ModelUnavailable: it is of a known family and broken.
     """
     file = GgufFile(path)
-    return None if file.settings is None else network(file, file.settings, device, dtype, str(path))
+    return None if file.settings is None else network(file, file.settings, device, dtype, str(path), int4)
 
 
-def network(source: Source, settings: Settings, device: Any, dtype: Any, name: str) -> Network | None:
-    """The network, every tensor of `source` in its place; None if the checkpoint has other tensors than the family."""
+def network(
+    source: Source, settings: Settings, device: Any, dtype: Any, name: str, int4: bool = False
+) -> Network | None:
+    """The network, every tensor of `source` in its place; None if the checkpoint has other tensors than the family.
+
+    Args:
+        int4: matrices in four bits, too (`stcon.models.lean.int4`); bfloat16 on the CPU only.
+    """
     import torch
 
     placed = torch.device(device)
@@ -56,9 +69,12 @@ def network(source: Source, settings: Settings, device: Any, dtype: Any, name: s
         if complete(source, table, ignored):
             shapes = (qwen3_5 if settings.family == "qwen3_5" else llama).shapes(settings)
             try:
-                return Network(settings, load(source, table, shapes, placed, dtype))
+                parameters = load(source, table, shapes, placed, dtype)
             except ModelUnavailable as error:
                 raise ModelUnavailable(f"{name}: {error}") from error
+            if int4:
+                attach(parameters, source, table)
+            return Network(settings, parameters)
     return None
 
 

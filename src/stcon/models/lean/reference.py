@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from stcon.models.lean import int4
 from stcon.models.lean.delta_rule import delta_rule, short_convolution
 from stcon.models.lean.settings import Delta
 from stcon.models.lean.shapes import Heads, Step
@@ -26,6 +27,15 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
 
 
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x · weightᵀ + bias, for a few tokens by the weight's 4-bit form if it has one."""
+    packed = getattr(weight, "int4", None)
+    if packed is None or x.shape[0] > int4.FEW:
+        return F.linear(x, weight, bias)
+    y = packed.multiply(x.contiguous())
+    return y if bias is None else y + bias
+
+
 def norm_linear(
     x: Tensor,
     norm: Tensor,
@@ -36,18 +46,18 @@ def norm_linear(
     exact: bool = False,
 ) -> Tensor:
     """Normalise, then project: x[M, H], weight[N, H] → [M, N]; in float32 if `exact` (logits)."""
-    y = F.linear(rms_norm(x, norm, eps), weight, bias)
+    y = product(rms_norm(x, norm, eps), weight, bias)
     return y.float() if exact else y
 
 
 def linear_add(x: Tensor, weight: Tensor, residual: Tensor, step: Step) -> Tensor:
     """residual[M, N] + x[M, K] · weight[N, K]ᵀ, which replaces `residual`."""
-    return residual.add_(F.linear(x, weight))
+    return residual.add_(product(x, weight))
 
 
 def gate_up(x: Tensor, norm: Tensor, eps: float, weight: Tensor, step: Step) -> Tensor:
     """Normalise, project to gate and up (rows of `weight` in this order), return silu(gate) · up: [M, H] → [M, I]."""
-    gate, up = F.linear(rms_norm(x, norm, eps), weight).chunk(2, -1)
+    gate, up = product(rms_norm(x, norm, eps), weight).chunk(2, -1)
     return F.silu(gate).mul_(up)
 
 
