@@ -130,9 +130,6 @@ def turns(*, model_name: str | None, quick: bool, json_file: str | None) -> int:
     return _end(as_json(served, {**about, **environment(), "failures": red}), red, json_file, about)
 
 
-grammars = turns  # the name it had
-
-
 def _of_transformers(model: Model, name: str | None) -> Model:
     """The same model as transformers runs it."""
     import stcon
