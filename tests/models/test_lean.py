@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("transformers")
 import tiny_llama  # noqa: E402
 
 from stcon.errors import ModelUnavailable, PromptTooLong  # noqa: E402
-from stcon.models import load_model  # noqa: E402
+from stcon.models import load, load_model  # noqa: E402
 from stcon.models.lean import blocks, delta_rule  # noqa: E402
 from stcon.models.lean.cache import WINDOW, rotary_frequencies  # noqa: E402
 from stcon.models.lean.load import from_folder, from_gguf  # noqa: E402
@@ -382,6 +383,46 @@ def test_unexpected_tensor_goes_to_the_generic_runner(folder, tmp_path):
     assert from_folder(tmp_path, "cpu", torch.float32) is None
     with pytest.raises(ModelUnavailable, match="not of a family"):
         load_model(tmp_path, device="cpu", runner="lean")
+
+
+@pytest.fixture
+def hub_calls(monkeypatch):
+    """Stand-ins for the hub that note what is asked of it; nothing is a known family until `folder` is set."""
+    calls = SimpleNamespace(made=[], folder=None, cached=True)
+
+    def folder(name, *, local_only):
+        calls.made.append(("folder", local_only))
+        return calls.folder
+
+    def pretrained(source, name, how, *, local_only):
+        calls.made.append(("generic", local_only))
+        if local_only and not calls.cached:
+            raise ModelUnavailable("not cached")
+        return "generic"
+
+    monkeypatch.setattr(load, "_hub_folder", folder)
+    monkeypatch.setattr(load, "_from_pretrained", pretrained)
+    monkeypatch.setattr(load, "_check_hub", lambda name: calls.made.append("network"))
+    return calls
+
+
+def test_hub_model_in_the_cache_needs_no_network(hub_calls, folder):
+    """Whichever runner takes it."""
+    assert load_model("owner/unknown", device="cpu") == "generic"
+    assert load_model("owner/unknown", device="cpu", runner="transformers") == "generic"
+    hub_calls.folder = folder
+    assert isinstance(load_model("owner/known", device="cpu"), LeanModel)
+    assert hub_calls.made == [("folder", True), ("generic", True), ("generic", True), ("folder", True)]
+
+
+def test_hub_model_is_fetched_for_its_runner(hub_calls):
+    """What is not cached is asked for after one check; the lean runner refuses what it does not know."""
+    hub_calls.cached = False
+    assert load_model("owner/unknown", device="cpu") == "generic"
+    wanted = [("folder", True), ("generic", True), "network", ("folder", False), ("generic", False)]
+    assert hub_calls.made == wanted
+    with pytest.raises(ModelUnavailable, match="not of a family"):
+        load_model("owner/unknown", device="cpu", runner="lean")
 
 
 def test_damaged_files_are_one_clear_line(folder, tmp_path):

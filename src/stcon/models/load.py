@@ -122,7 +122,7 @@ class _How:
             return None
         network = load(self.device, self.torch_dtype(), self.weights == "int4")
         if network is None and self.runner == "lean":
-            raise ModelUnavailable(f"{name}: not of a family that the lean runner knows; use runner='transformers'")
+            raise _not_lean(name)
         return network
 
 
@@ -304,17 +304,20 @@ def _end_ids(network: Any, size: int) -> list[int]:
 
 def _from_hub(name: str, how: _How) -> Model:
     """A hub id: what is cached first, so that a cached model needs no network; then the hub."""
-    folder = _hub_folder(name, local_only=True)
-    if folder is None:
+    try:
+        return _from_hub_files(name, how, local_only=True)
+    except ModelUnavailable:
         _check_hub(name)
-        folder = None if how.runner == "transformers" else _hub_folder(name, local_only=False)
-    if folder is not None and how.runner != "transformers":
-        try:
-            return _from_folder(folder, name, how)
-        except ModelUnavailable:
-            if how.runner == "lean":
-                raise
-    return _from_pretrained(name, name, how, local_only=False)
+    return _from_hub_files(name, how, local_only=False)
+
+
+def _from_hub_files(name: str, how: _How, *, local_only: bool) -> Model:
+    folder = None if how.runner == "transformers" else _hub_folder(name, local_only=local_only)
+    if folder is not None:
+        return _from_folder(folder, name, how)
+    if how.runner == "lean":
+        raise _not_lean(name)
+    return _from_pretrained(name, name, how, local_only=local_only)
 
 
 def _hub_folder(name: str, *, local_only: bool) -> Path | None:
@@ -364,6 +367,10 @@ def _require_gguf() -> None:
         raise ModelUnavailable(
             "reading a GGUF file needs gguf, which is not installed; run: pip install 'stcon[torch]'"
         ) from error
+
+
+def _not_lean(name: str) -> ModelUnavailable:
+    return ModelUnavailable(f"{name}: not of a family that the lean runner knows; use runner='transformers'")
 
 
 def _unloadable(name: str, error: Exception) -> ModelUnavailable:
