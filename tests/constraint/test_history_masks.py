@@ -265,7 +265,12 @@ def test_can_continue_ends_where_values_do() -> None:
 
 
 EMPTY_ARRAY = {"type": "array", "maxItems": 0}
-REPEATING = {**DISTINCT, "prefixItems": [EMPTY_ARRAY, EMPTY_ARRAY, {"type": "string"}], "items": False, "minItems": 3}
+REPEATING = {  # one value at two places, not seen beside nine others
+    **DISTINCT,
+    "prefixItems": [EMPTY_ARRAY, EMPTY_ARRAY, *({"const": i} for i in range(9)), {"type": "string"}],
+    "items": False,
+    "minItems": 12,
+}
 
 
 def test_forced_text_stops_before_a_repeat() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from _random_schemas import SCHEMA_URIS, Choices, SchemaMaker
 from _schema_oracle import is_valid, parse, validator, walk
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stcon.errors import GrammarError
 from stcon.grammar import Grammar, compile_json_schema
@@ -58,17 +60,41 @@ def build_some_rows(grammar: Grammar, most: int) -> None:
             grammar.machine.build(state)
 
 
-@pytest.mark.parametrize("draft", SCHEMA_URIS)
-def test_no_row_of_a_random_schema_is_refused(draft: int) -> None:
-    """Random schemas: every row that is built is built, whatever the order."""
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_row_of_a_schema_is_refused(data: st.DataObject) -> None:
+    """Whatever the schema, once it is compiled every row is built, and every walk ends in a valid text."""
+    choices = Choices(lambda n: data.draw(st.integers(0, n - 1)))
+    schema = crowded_schema(choices, choices.among(tuple(SCHEMA_URIS)))
+    grammar = compiled(schema, **choices.among(SETTINGS))
+    if grammar is not None:
+        walk_and_judge(grammar, schema, choices.pick(1_000), 2)
+        build_some_rows(grammar, 100)
+
+
+def walk_seeds(draft: int, seeds: range) -> int:
+    """The same on fixed seeds; returns how many walks ended."""
     ended = 0
-    for seed in range(40):
-        schema = crowded_schema(Choices.seeded(7_000 * draft + seed), draft)
+    for seed in seeds:
+        schema = crowded_schema(Choices.seeded(9_000 * draft + seed), draft)
         grammar = compiled(schema, **SETTINGS[seed % len(SETTINGS)])
         if grammar is not None:
-            ended += walk_and_judge(grammar, schema, seed, 3)
-            build_some_rows(grammar, 300)
-    assert ended > 30
+            ended += walk_and_judge(grammar, schema, seed, 2)
+            build_some_rows(grammar, 100)
+    return ended
+
+
+@pytest.mark.parametrize("draft", SCHEMA_URIS)
+def test_no_row_of_a_random_schema_is_refused(draft: int) -> None:
+    """The same on fixed seeds."""
+    assert walk_seeds(draft, range(15)) > 5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("draft", SCHEMA_URIS)
+def test_no_row_of_many_random_schemas_is_refused(draft: int) -> None:
+    """The same on hundreds of seeds."""
+    assert walk_seeds(draft, range(15, 400)) > 100
 
 
 @pytest.fixture
@@ -99,11 +125,12 @@ def _forget() -> None:
 @pytest.mark.usefixtures("narrow")
 def test_rows_past_a_limit_are_narrower_and_never_stuck(draft: int) -> None:
     """With tiny limits walks still end, in valid texts."""
-    ended = 0
-    for seed in range(60):
-        schema = crowded_schema(Choices.seeded(9_000 * draft + seed), draft)
-        grammar = compiled(schema, **SETTINGS[seed % len(SETTINGS)])
-        if grammar is not None:
-            ended += walk_and_judge(grammar, schema, seed, 3)
-            build_some_rows(grammar, 100)
-    assert ended > 30
+    assert walk_seeds(draft, range(25)) > 5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("draft", SCHEMA_URIS)
+@pytest.mark.usefixtures("narrow")
+def test_many_rows_past_a_limit_are_narrower_and_never_stuck(draft: int) -> None:
+    """The same on hundreds of seeds."""
+    assert walk_seeds(draft, range(25, 400)) > 100

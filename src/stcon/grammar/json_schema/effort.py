@@ -2,7 +2,8 @@
 
 While a schema is compiled, what passes a limit is refused. Afterwards nothing is: rows of the machine are built while a
 model writes, and there what passes a limit is left out, as if it could not come. The machine is narrower then, never
-wider, and from every state something can still follow (docs/departures.md says what may be missing).
+wider, and from every state something can still follow: the same answers decide what may come and what is left of it.
+Only a row whose search is spent (`MAX_ROW_STEPS`) may leave out everything; then decoding stops there.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stcon.grammar.json_schema.satisfy import Satisfiability
 
 MAX_UNIQUE_VALUES = 64
+MAX_NEEDED_VALUES = 8
 MAX_OPTIONS = 40
 
 
@@ -79,10 +80,13 @@ class _Distinct:
         if _too_few_values(sat, parts, values):
             return f.false
         if values is None:
-            return formula
-        origin = sat.expander.schemas.root
-        each = (f.atom(("schema", sat.expander.schemas.values((value,), origin))) for value in values)
-        return f.replace(formula, {mark: f.and_(f.atom(("contains", child, 0, 1)) for child in each)})
+            return f.and_([formula, self._at_most_once(_needed_values(sat, parts))])
+        return f.replace(formula, {mark: self._at_most_once(values)})
+
+    def _at_most_once(self, values: list[Any]) -> Formula:
+        f, schemas = self.formulas, self.sat.expander.schemas
+        each = (f.atom(("schema", schemas.values((value,), schemas.root))) for value in values)
+        return f.and_(f.atom(("contains", child, 0, 1)) for child in each)
 
 
 def _conjuncts(formula: Formula) -> tuple[Formula, ...]:
@@ -110,6 +114,25 @@ def _marked(formula: Formula, unique: Formula) -> bool:
     return all(part is unique or unique not in part.atoms for part in formula.parts) or formula is unique
 
 
+def _needed_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any]:
+    """The values of the items that must come and have few: which one of them is written decides which is left."""
+    least = max((part.atom[1] for part in parts if part.kind == "atom" and part.atom[0] == "minitems"), default=0)
+    atoms = [part.atom for part in parts if part.kind == "atom" and part.atom[0] in ("item", "items")]
+    found: dict[Any, Any] = {}
+    for position in range(min(least, MAX_UNIQUE_VALUES)):
+        values = sat.values.listed(_demand(sat, atoms, position))
+        if values is not None and len(values) <= MAX_NEEDED_VALUES:
+            found.update((canonical(value), value) for value in values)
+    return list(found.values()) if len(found) <= MAX_NEEDED_VALUES else []
+
+
+def _demand(sat: Satisfiability, atoms: list[Any], position: int) -> Formula:
+    """The value formula of the item at `position`."""
+    return sat.formulas.and_(
+        child for tag, index, child in atoms if index == position or (tag == "items" and index < position)
+    )
+
+
 def _item_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any] | None:
     """All values that items may have, if they are few; None if not."""
     atoms = [part.atom for part in parts if part.kind == "atom" and part.atom[0] in ("item", "items")]
@@ -119,8 +142,7 @@ def _item_values(sat: Satisfiability, parts: tuple[Formula, ...]) -> list[Any] |
     most = min((part.atom[1] for part in parts if part.kind == "atom" and part.atom[0] == "maxitems"), default=last + 1)
     found: dict[Any, Any] = {}
     for position in range(min(last + 1, most)):  # the last one stands for all items after the others
-        demands = [child for tag, index, child in atoms if index == position or (tag == "items" and index < position)]
-        values = sat.values.listed(sat.formulas.and_(demands))
+        values = sat.values.listed(_demand(sat, atoms, position))
         if values is None:
             return None
         found.update((canonical(value), value) for value in values)
