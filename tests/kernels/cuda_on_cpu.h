@@ -19,6 +19,7 @@
 #define __align__(bytes) alignas(bytes)
 
 using std::exp;
+using std::fabs;
 using std::log;
 using std::min;
 using std::max;

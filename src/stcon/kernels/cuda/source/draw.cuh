@@ -25,7 +25,7 @@ struct Draw {
   int dtype;
   const u32* words;
   int num_words;
-  double best, temperature;
+  double best, temperature, inverse;  // inverse of the temperature
   double least;  // scaled logits below this are left out (min-p)
   u32 key;       // tokens with smaller keys are left out (top-k, top-p) ...
   i64 ties;      // ... and, of those with this very key, all but the first so many
@@ -52,7 +52,7 @@ struct DrawShared {
 };
 
 __device__ __forceinline__ double scaled(const Draw& d, u32 key) {
-  return ((double)value_of(key) - d.best) / d.temperature;
+  return ((double)value_of(key) - d.best) * d.inverse;
 }
 
 // exp in float, corrected for what the argument lost: double exp would take longer than all the rest.
@@ -144,6 +144,14 @@ __device__ inline int find_bin(DrawShared& s, const u64* weights, const u32* cou
   return bin;
 }
 
+// Keys that hold the bin's, and few others: so that most tokens are passed over without their scaled logit.
+__device__ __forceinline__ void keys_around(const Draw& d, int bin, u32& low, u32& high) {
+  double top = d.best - bin / 64.0 * d.temperature, bottom = top - d.temperature / 64.0;
+  double slack = 1e-6 * (fabs(d.best) + fabs(bottom) + d.temperature);  // more than any rounding here
+  low = bin == BINS - 1 ? 0 : key_of((float)(bottom - slack));
+  high = key_of((float)(top + slack));
+}
+
 // visit(key) for every token of a bin: from the list if they are listed, else by looking at all tokens again.
 template <class Visit>
 __device__ __forceinline__ void for_bin(DrawShared& s, const Draw& d, int bin, bool is_listed, Visit visit) {
@@ -151,8 +159,11 @@ __device__ __forceinline__ void for_bin(DrawShared& s, const Draw& d, int bin, b
     for (u32 i = threadIdx.x; i < s.num_listed; i += DRAW_THREADS) visit(s.keys[i]);
     return;
   }
+  u32 low, high;
+  keys_around(d, bin, low, high);
   for_each(d, [&](int, u32 key) {
-    double x = key ? scaled(d, key) : LEAST - 1;
+    if (key == 0 || key < low || key > high) return false;
+    double x = scaled(d, key);
     if (x >= LEAST && bin_of(x) == bin && weight_of(x)) visit(key);
     return false;
   });
@@ -249,8 +260,10 @@ __device__ inline void pick(DrawShared& s, const Draw& d, double uniform) {
   u64 mine = 0;
   u32 num_ties = 0;
   for_each(d, [&](int, u32 key) {
-    double x = key ? scaled(d, key) : LEAST - 1;
-    if (key > d.key && x >= d.least) mine += weight_of(x);
+    if (key > d.key) {
+      double x = scaled(d, key);
+      if (x >= d.least) mine += weight_of(x);
+    }
     if (key == d.key && key) ++num_ties;
     return false;
   });
@@ -275,6 +288,7 @@ __device__ inline void pick(DrawShared& s, const Draw& d, double uniform) {
   double target = uniform * (double)sum;
   if ((double)before > target || (double)(before + here) <= target) return;  // the same in all lanes
   for_each(d, [&](int word, u32 key) {
+    if (!__ballot_sync(EVERY_LANE, key >= d.key && key)) return false;
     double x = key ? scaled(d, key) : LEAST - 1;
     u32 tied = __ballot_sync(EVERY_LANE, key == d.key && key != 0);
     bool is_kept = key > d.key || __popc(tied & ((1u << lane) - 1)) < ties_here;
@@ -309,8 +323,9 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS)
   if (threadIdx.x == 0) s.token = (int)id_in(best);
   __syncthreads();
   if (temperature[row] > 0) {
+    double heat = max(temperature[row], 1e-300);  // so that its inverse is finite
     Draw d = {logits, row * logits_stride, (int)dtype, words + row * num_words, (int)num_words,
-              (double)value_of(key_in(best)), temperature[row], LEAST, 0, 0x7fffffffffffffff};
+              (double)value_of(key_in(best)), heat, 1 / heat, LEAST, 0, 0x7fffffffffffffff};
     if (top_k[row] > 0 || top_p[row] < 1) cut(s, d, top_k[row], top_p[row]);
     if (min_p[row] > 0) d.least = max(d.least, log(min_p[row]));
     pick(s, d, uniform(seeds[row], positions[row]));
