@@ -80,6 +80,7 @@ class PreTokenSplitter:
         self.added = tuple(sorted(added, key=len, reverse=True))
         self._pattern = re.compile("|".join(map(re.escape, self.added))) if added else None
         self._longest = max(map(len, self.added), default=0)
+        self._beginnings = frozenset(token[:length] for token in self.added for length in range(1, len(token)))
 
     def starts(self, text: str) -> list[int]:
         """See `Splitter.starts`."""
@@ -104,11 +105,7 @@ class PreTokenSplitter:
     def _unfinished(self, text: str) -> list[int]:
         """Where a suffix of `text` begins that is a proper prefix of an added token."""
         low = max(0, len(text) - self._longest + 1)
-        return [
-            position
-            for position in range(low, len(text))
-            if any(len(text) - position < len(token) and token.startswith(text[position:]) for token in self.added)
-        ]
+        return [position for position in range(low, len(text)) if text[position:] in self._beginnings]
 
 
 def common_prefix(a: list[int], b: list[int]) -> list[int]:
