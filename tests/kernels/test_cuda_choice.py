@@ -185,7 +185,7 @@ OPTIONS = [
     Sampling(temperature=2.0, min_p=0.2, seed=5),
     Sampling(temperature=1.2, top_k=9, top_p=0.83, min_p=0.05, seed=77),
     Sampling(temperature=1e-6, top_p=0.5, seed=4),
-    Sampling(temperature=5e-324, top_k=2, seed=4),
+    Sampling(temperature=1e-300, top_k=2, seed=4),
     Sampling(temperature=1e6, top_p=0.9, seed=10),
 ]
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_random_machines import ALPHABET, configurations, machines, string_machines
 
+from stcon.errors import InvalidOption
 from stcon.grammar.machine import UNBOUNDED, Configuration, Machine
 from stcon.kernels import reference
 from stcon.vocab.vocabulary import Vocabulary
@@ -237,6 +238,14 @@ def test_budget_of_an_automaton() -> None:
                 if data is None:
                     fits = machine.accepts(Configuration(state)) and remaining >= 1
                 assert bool(words[0, 0] >> token & 1) is fits, (state, remaining, data)
+
+
+@pytest.mark.parametrize("name", ["brackets", "counters", "built_on_the_way"])
+def test_a_need_table_is_refused_where_the_state_does_not_tell(name: str) -> None:
+    """With calls, with bounds, and with rows that are not built."""
+    machine = cases.SMALL[name]()
+    with pytest.raises(InvalidOption, match="without calls and bounds"):
+        CudaGrammars("cpu").add(machine, need=np.zeros(machine.num_states, np.int32))
 
 
 def needs_by_search(machine: Machine, vocabulary: Vocabulary) -> list[int]:

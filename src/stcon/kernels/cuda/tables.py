@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon._numba import njit
-from stcon.errors import TooLarge
+from stcon.errors import InvalidOption, TooLarge
 from stcon.grammar.machine import ACTION, COUNT, DEAD, FINAL, RESET, UNBOUNDED, UNBUILT, Machine
 from stcon.kernels import plain
 from stcon.kernels.stepping import Arrays
@@ -73,6 +73,15 @@ class DeviceTables(NamedTuple):
         return np.concatenate([np.array(pointers, np.int64), numbers.view(np.int64)])
 
 
+class _States(NamedTuple):
+    """Of each state: its flags, where plain characters lead, and which of the distinct bounds it has."""
+
+    flags: NDArray[np.uint8]
+    plain: Int32
+    bounds: Int32
+    bound: Int32
+
+
 class TableBuilder:
     """Tables of one machine, which may grow in between.
 
@@ -85,8 +94,8 @@ class TableBuilder:
     """
 
     def __init__(self, machine: Machine, need: Int32 | None = None) -> None:
-        if need is not None and (machine.num_actions or len(need) != machine.num_states):
-            raise ValueError("a need table has a number for each state of a machine without calls")
+        if need is not None and not _is_automaton(machine, len(need)):
+            raise InvalidOption("a need table has a number for each state of a machine without calls and bounds")
         self.machine = machine
         self.need = need
         self._memo = plain.new_memo(0)
@@ -94,21 +103,13 @@ class TableBuilder:
     def build(self) -> DeviceTables:
         """The tables as they are now. Hold the machine's lock."""
         machine = self.machine
-        tables, n, k = machine.tables(), machine.num_states, machine.num_classes
-        flags, lo, hi = tables.flags[:n].copy(), tables.counter_lo[:n], tables.counter_hi[:n]
+        tables, n = machine.tables(), machine.num_states
+        states = self._states()
         delta, actions = _simple_edges(machine)
         live, first_edge, edges = _sparse(delta)
-        memo = self._classified(tuple(tables), n)
-        following = np.where(memo[:, plain.NEXT] >= plain.NEXT_DEAD, memo[:, plain.NEXT], MIXED).astype(np.int32)
-        inside_lo, inside_hi = memo[:, plain.INSIDE_LOW], memo[:, plain.INSIDE_HIGH]
-        is_text = following == np.arange(n)
-        is_bounded = (lo != 0) | (hi != UNBOUNDED)
-        is_free = is_text & ~is_bounded & (inside_lo <= 0) & (inside_hi == UNBOUNDED)
-        flags |= (is_text * TEXT | is_bounded * BOUNDED | is_free * FREE).astype(np.uint8)
-        inside_lo, inside_hi = np.where(following >= 0, inside_lo, 0), np.where(following >= 0, inside_hi, UNBOUNDED)
-        bounds, bound = np.unique(np.stack([lo, hi, inside_lo, inside_hi], axis=1), axis=0, return_inverse=True)
-        actions[:, ENTRY] = flags[actions[:, TARGET]] | tables.label[actions[:, TARGET]] << 8
-        actions[:, ENTRY + 1 :] = bounds[bound[actions[:, TARGET]]]
+        targets = actions[:, TARGET]
+        actions[:, ENTRY] = states.flags[targets] | tables.label[targets] << 8
+        actions[:, ENTRY + 1 :] = states.bounds[states.bound[targets]]
         is_wide = max(n + len(actions), int(tables.label[:n].max(initial=0))) >= NARROW
         width = np.int32 if is_wide else np.int16
         arrays: dict[str, Array | None] = {
@@ -117,17 +118,33 @@ class TableBuilder:
             "first_edge": first_edge,
             "edges": edges.astype(width),
             "label": tables.label[:n].astype(width),
-            "plain": following.astype(width),
-            "flags": flags,
-            "bound": bound.astype(width),
-            "bounds": bounds.astype(np.int32),
+            "plain": states.plain.astype(width),
+            "flags": states.flags,
+            "bound": states.bound.astype(width),
+            "bounds": states.bounds,
             "actions": actions,
             "symbols": tables.action_symbols[: tables.action_start[machine.num_actions]],
             "resume_start": tables.resume_start[: machine.num_symbols],
             "resume": tables.resume[: _num_resumes(machine)],
             "need": self.need,
         }
-        return DeviceTables(*_packed([arrays[name] for name in FIELDS]), k, is_wide)
+        return DeviceTables(*_packed([arrays[name] for name in FIELDS]), machine.num_classes, is_wide)
+
+    def _states(self) -> _States:
+        """What is kept of each state beside its edges."""
+        tables, n = self.machine.tables(), self.machine.num_states
+        lo, hi = tables.counter_lo[:n], tables.counter_hi[:n]
+        memo = self._classified(tuple(tables), n)
+        following = np.where(memo[:, plain.NEXT] >= plain.NEXT_DEAD, memo[:, plain.NEXT], MIXED).astype(np.int32)
+        inside_lo = np.where(following >= 0, memo[:, plain.INSIDE_LOW], 0)
+        inside_hi = np.where(following >= 0, memo[:, plain.INSIDE_HIGH], UNBOUNDED)
+        is_text = following == np.arange(n)
+        is_bounded = (lo != 0) | (hi != UNBOUNDED)
+        is_free = is_text & ~is_bounded & (inside_lo <= 0) & (inside_hi == UNBOUNDED)
+        flags = tables.flags[:n] | (is_text * TEXT | is_bounded * BOUNDED | is_free * FREE).astype(np.uint8)
+        every = np.stack([lo, hi, inside_lo, inside_hi], axis=1)
+        bounds, bound = np.unique(every, axis=0, return_inverse=True)
+        return _States(flags, following, bounds.astype(np.int32), bound.reshape(-1).astype(np.int32))
 
     def _classified(self, arrays: Arrays, num_states: int) -> Int32:
         """The memo of `plain` for every state whose rows tell; grown with the machine."""
@@ -135,6 +152,14 @@ class TableBuilder:
             self._memo = plain.new_memo(len(arrays[2]), self._memo)
         classify_all(arrays, self._memo, num_states)
         return self._memo[:num_states]
+
+
+def _is_automaton(machine: Machine, num_states: int) -> bool:
+    """Whether the state alone tells what may follow, and there are `num_states`, all built."""
+    tables, n = machine.tables(), machine.num_states
+    is_bounded = (tables.counter_lo[:n] != 0).any() or (tables.counter_hi[:n] != UNBOUNDED).any()
+    is_built = (tables.delta[:n, 0] != UNBUILT).all()
+    return bool(n == num_states and is_built and not is_bounded and not machine.num_actions)
 
 
 def _simple_edges(machine: Machine) -> tuple[Int32, Int32]:
