@@ -57,6 +57,33 @@ ACCEPTED = {
 }  # fmt: skip
 
 
+LARK_REFUSED = {
+    "terminals doubled": (
+        lines("start: T0", *(f"T{i}: T{i + 1} T{i + 1}" for i in range(60)), 'T60: "a"'), "parts of the terminal"
+    ),
+    "nested groups": ("start: " + "(" * 5000 + '"a"' + ")" * 5000, "nested groups"),
+    "a repeat of lexemes": ('start: "a"{100000}', "states of the grammar"),
+    "work of a pattern": ("start: /(a*)*b{1,200}(x{0,50}){0,50}/", "work to compile the pattern"),
+    "lexers multiplied": (
+        lines("start: " + " | ".join(f"T{i}" for i in range(14)), *(f"T{i}: /[ab]*a[ab]{{9}}c{i}/" for i in range(14))),
+        "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARK_REFUSED)
+def test_hostile_lark_grammars(name: str) -> None:
+    """Terminals that explode, alone or together, end soon too."""
+    text, part = LARK_REFUSED[name]
+    begin = process_time()
+    try:
+        stcon.compile_grammar(text, syntax="lark")
+        assert not part, "not refused"
+    except stcon.TooLarge as error:
+        assert part in str(error)  # noqa: PT017 (one of the cases may be taken)
+    assert process_time() - begin < LIMIT_S
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_hostile_grammars_are_refused(name: str) -> None:
     """The error says what is too much, or what is missing."""

@@ -50,6 +50,7 @@ _NAME = re.compile(r"[?!]{0,2}(_*[A-Za-z][A-Za-z0-9_-]*|_+[A-Za-z0-9_-]+)")
 _FLAGS = re.compile(r"[imslux]*")
 _WORDS = re.compile(r"\w+|\W")
 _MAX_CHUNKS = 300
+_MAX_TERMINAL = 200_000
 
 
 def parse_lark(text: str, *, start: str = "start") -> Source:
@@ -74,6 +75,8 @@ class _Parser(Reader):
         self.defined: dict[str, tuple[Expression, int, Place]] = {}
         self.ignored: list[tuple[Expression, Place]] = []
         self.nodes: dict[str, regex.Node] = {}
+        self.sizes: dict[int, int] = {}
+        self.sized: list[regex.Node] = []
         self.anonymous: dict[regex.Node, str] = {}
         self.depth = 0
 
@@ -424,8 +427,26 @@ class _Parser(Reader):
         if len(path) > MAX_NESTING:
             raise TooLarge("terminals inside one another", given=len(path), limit=MAX_NESTING)
         node = self._node(self.defined[body.name][0], [*path, body.name])
+        size = self._size(node)
+        if size > _MAX_TERMINAL:
+            raise TooLarge(f"parts of the terminal {body.name}", given=size, limit=_MAX_TERMINAL)
         self.nodes[body.name] = node
         return node
+
+    def _size(self, node: regex.Node) -> int:
+        """How many parts `node` has when terminals are written out in it; they are counted once each."""
+        known = self.sizes.get(id(node))
+        if known is None:
+            inner: tuple[regex.Node, ...] = ()
+            if isinstance(node, regex.Concatenation):
+                inner = node.parts
+            elif isinstance(node, regex.Alternation):
+                inner = node.options
+            elif isinstance(node, regex.Repeat | regex.Look):
+                inner = (node.body,)
+            known = self.sizes[id(node)] = 1 + sum(map(self._size, inner))
+            self.sized.append(node)  # kept, so that its id is not given away again
+        return known
 
 
 def _is_terminal(name: str) -> bool:
