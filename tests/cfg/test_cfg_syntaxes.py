@@ -187,6 +187,25 @@ def test_structural_tags() -> None:
     assert accepts(text, "structural_tag", *good, *bad) == good
 
 
+def test_triggers_that_overlap() -> None:
+    """A trigger is met where it ends first, whatever text could begin another one."""
+    tags = [{"begin": "<a>", "end": "!", "regex": "x"}, {"begin": "<<b", "end": "!", "regex": "y"}]
+    text = json.dumps({"triggers": ["<a", "<<b"], "tags": tags})
+    good = ["<<a>x!", "<<<by!", "<b<a>x!<", "<<<<", "<a>x!<<by!"]
+    bad = ["<a>y!", "<<bx!", "<<b", "<a"]
+    assert accepts(text, "structural_tag", *good, *bad) == good
+
+
+def test_many_triggers_compile() -> None:
+    """The automaton of free text is linear in the triggers."""
+    names = [f"<tool_call name={chr(97 + index)}" for index in range(26)]
+    tags = [{"begin": f"{name}>", "end": "</tool_call>", "regex": "[0-9]+"} for name in names]
+    text = json.dumps({"triggers": names, "tags": tags})
+    assert accepts(text, "structural_tag", "a<tool_call name=q>1</tool_call>", "<tool_call name=q") == [
+        "a<tool_call name=q>1</tool_call>"
+    ]
+
+
 def test_structural_tags_that_must_come() -> None:
     """``at_least_one`` and ``stop_after_first``."""
     text = json.dumps({"triggers": ["<f="], "tags": [SAY], "at_least_one": True, "stop_after_first": True})

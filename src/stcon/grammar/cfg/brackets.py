@@ -12,6 +12,7 @@ from stcon.grammar.cfg.syntax import (
     Alternative,
     Choice,
     Expression,
+    Free,
     Lexeme,
     Pattern,
     Reference,
@@ -53,6 +54,8 @@ class _Hoist:
             return Choice(tuple(self._changed(option) for option in body.options))
         if isinstance(body, Repetition):
             return Repetition(self._changed(body.body), body.low, body.high)
+        if isinstance(body, Free):
+            return Free(body.triggers, tuple(self._changed(each) for each in body.bodies))
         return self._sequence(body) if isinstance(body, Sequence) else body
 
     def _sequence(self, body: Sequence) -> Expression:
@@ -95,6 +98,8 @@ def _references(body: Expression) -> set[str]:
             todo.extend(node.parts)
         elif isinstance(node, Choice):
             todo.extend(node.options)
+        elif isinstance(node, Free):
+            todo.extend(node.bodies)
         elif isinstance(node, Repetition):
             todo.append(node.body)
     return found

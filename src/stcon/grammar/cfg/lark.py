@@ -414,7 +414,7 @@ class _Parser(Reader):
             return regex.Alternation(tuple(self._node(option, path) for option in body.options))
         if isinstance(body, Repetition):
             return regex.Repeat(self._node(body.body, path), body.low, body.high)
-        place = body.place
+        place = body.place if isinstance(body, Reference | Embedded) else Place(1, 1)
         invalid("a terminal is made of strings, expressions and terminals only", place)
 
     def _named(self, body: Lexeme, path: list[str]) -> regex.Node:

@@ -19,6 +19,7 @@ from stcon.grammar.cfg.syntax import (
     Choice,
     Embedded,
     Expression,
+    Free,
     Lexeme,
     Pattern,
     Reference,
@@ -28,6 +29,7 @@ from stcon.grammar.cfg.syntax import (
     Source,
     invalid,
 )
+from stcon.grammar.cfg.triggers import free_text
 
 READ, CALL, LEXEME, EMBED = range(4)
 
@@ -105,6 +107,8 @@ class Networks:
             network.edges[begin].append((LEXEME, self.terminal[node.name], end))
         elif isinstance(node, Embedded):
             network.edges[begin].append((EMBED, node.index, end))
+        elif isinstance(node, Free):
+            self._free(network, origin, node, begin, end)
         elif isinstance(node, Sequence):
             self._sequence(network, origin, node.parts, begin, end)
         elif isinstance(node, Choice):
@@ -151,13 +155,25 @@ class Networks:
         dfa = self._patterns.get(node)
         if dfa is None:
             dfa = self._patterns[node] = self._compiled(node, origin)
+        self._automaton(network, origin, dfa, begin, [end])
+
+    def _free(self, network: Network, origin: Origin, node: Free, begin: int, end: int) -> None:
+        ends = [end]
+        if node.bodies:
+            ends = [self._state(network, origin) for _ in node.bodies]
+            for body, after in zip(node.bodies, ends, strict=True):
+                self._expression(network, origin, body, after, end)
+        self._automaton(network, origin, free_text(node.triggers, stops=bool(node.bodies)), begin, ends)
+
+    def _automaton(self, network: Network, origin: Origin, dfa: ByteDfa, begin: int, ends: list[int]) -> None:
+        """The states of `dfa`; those that accept lead to the end that their label numbers."""
         base = [self._state(network, origin) for _ in range(dfa.num_states)]
         masks = class_masks(dfa)
         for state in range(dfa.num_states):
             for target, mask in targets_of(dfa, state, masks).items():
                 network.edges[base[state]].append((READ, mask, base[target]))
             if dfa.labels[state] >= 0:
-                network.epsilons[base[state]].append(end)
+                network.epsilons[base[state]].append(ends[int(dfa.labels[state])])
         if dfa.num_states:
             network.epsilons[begin].append(base[dfa.start])
 

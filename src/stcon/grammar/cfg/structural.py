@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from stcon.automata import charset, regex
+from stcon.automata import regex
 from stcon.errors import InvalidGrammar, TooLarge, Unsupported
 from stcon.grammar.cfg.bnf import parse_bnf
 from stcon.grammar.cfg.syntax import (
@@ -30,6 +30,7 @@ from stcon.grammar.cfg.syntax import (
     Choice,
     Embedded,
     Expression,
+    Free,
     Pattern,
     Place,
     Reference,
@@ -101,13 +102,16 @@ class _Builder:
             begin, end = tag.get("begin"), tag.get("end")
             if not isinstance(begin, str) or not isinstance(end, str):
                 _refuse("a tag has a begin and an end")
-            trigger = next((t for t in self.triggers if begin.startswith(t)), None)
+            # of two triggers, one the beginning of the other, the shorter is met first
+            trigger = min((t for t in self.triggers if begin.startswith(t)), key=len, default=None)
             if trigger is None:
                 _refuse(f"no trigger is the beginning of {begin!r}")
             rest = [literal(begin[len(trigger) :]), self._content(tag, index), literal(end)]
             bodies.setdefault(trigger, []).append(Sequence(tuple(rest)))
-        self._rule("tag", [Sequence((self._up_to(t), Choice(tuple(b)))) for t, b in bodies.items()])
-        free = Pattern(_without(self.triggers, None))
+        triggers = tuple(self.triggers)
+        options = tuple(Choice(tuple(bodies.get(trigger, ()))) for trigger in triggers)
+        self._rule("tag", [Free(triggers, options)])
+        free = Free(triggers)
         tagged: Expression = Reference("tag", _TOP)
         if self.stop_after_first:
             self._rule("root", [tagged] if self.at_least_one else [tagged, free])
@@ -117,10 +121,6 @@ class _Builder:
 
     def _rule(self, name: str, options: list[Expression]) -> None:
         self.source.rules[name] = Rule(name, tuple(Alternative(o, name, _TOP) for o in options), _TOP)
-
-    def _up_to(self, trigger: str) -> Pattern:
-        """Free text that ends with `trigger`, and holds no trigger before."""
-        return Pattern(_without(self.triggers, trigger))
 
     def _content(self, tag: Mapping[str, Any], index: int) -> Expression:
         content = tag.get("content", tag)
@@ -157,18 +157,3 @@ def _renamed(body: Expression, prefix: str) -> Expression:
     if isinstance(body, Repetition):
         return Repetition(_renamed(body.body, prefix), body.low, body.high)
     return body
-
-
-def _without(triggers: list[str], last: str | None) -> regex.Node:
-    """The texts in which a trigger occurs nowhere (`last` None), or only `last`, at the end.
-
-    As lookaheads: ``((?!t1|t2|…).)*`` and then `last`.
-    """
-    ahead = regex.Alternation(tuple(_text(t) for t in triggers))
-    character = regex.Concatenation((regex.Look(ahead, behind=False, negative=True), regex.Characters(charset.ANY)))
-    free = regex.Repeat(character, 0, None)
-    return free if last is None else regex.Concatenation((free, _text(last)))
-
-
-def _text(text: str) -> regex.Node:
-    return regex.Concatenation(tuple(regex.Characters(charset.single(ord(c))) for c in text))

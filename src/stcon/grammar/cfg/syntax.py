@@ -61,6 +61,19 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
+class Free:
+    """Text in which none of some triggers occurs; or, with bodies, up to and with the first, then that one's body.
+
+    Attributes:
+        triggers: none empty.
+        bodies: as many, or none.
+    """
+
+    triggers: tuple[str, ...]
+    bodies: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sequence:
     """The parts in order; none: the empty text."""
 
@@ -83,7 +96,7 @@ class Repetition:
     high: int | None
 
 
-Expression = Pattern | Reference | Lexeme | Embedded | Sequence | Choice | Repetition
+Expression = Pattern | Reference | Lexeme | Embedded | Free | Sequence | Choice | Repetition
 
 EMPTY = Sequence(())
 
