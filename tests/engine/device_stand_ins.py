@@ -104,7 +104,9 @@ class HostWalker:
     def build_missing(self):
         stalled = [row for row in range(len(self.missing)) if self.missing[row] >= 0]
         for row in stalled:
-            self.grammars.known[int(self.grammar[row])].add(int(self.missing[row]))
+            index, state = int(self.grammar[row]), int(self.missing[row])
+            assert state < self.grammars.machines[index].num_states, "a state of the row's own machine"
+            self.grammars.known[index].add(state)
             self.grammars.num_built += 1
         self.missing.fill_(-1)
         return bool(stalled)

@@ -45,6 +45,7 @@ class Walker(Protocol):
     min_bytes: Tensor
     is_restricted: Tensor
     allowed: Tensor
+    missing: Tensor
 
     def argmax(self, logits: Tensor, out: Tensor, /) -> None:
         """Write each row's best admissible token (int32[B]); −1 where there is none or a row of edges is missing."""
@@ -116,6 +117,8 @@ class StepGraphs:
     def prefill(self, row: int, tokens: Sequence[int], start: int = 0) -> None:
         """Feed a prompt, from a row's position `start` on, outside any graph; its last logits are then at hand.
 
+        What the row's walk was left with (a row of edges that was missing) is forgotten.
+
         Cost: one pass for each `PREFILL_CHUNK` tokens.
         """
         alone = self.cache if self.rows == 1 else self.cache.slice(row, row + 1)
@@ -128,6 +131,8 @@ class StepGraphs:
             width = min(self.vocab_size, logits.shape[1])
             self.logits[row, :width].copy_(logits[0, :width])
             self._lengths[row].fill_(start + ids.shape[1])
+            if self.walker is not None:
+                self.walker.missing[row].fill_(-1)
 
     def feed(self, span: int, *, greedy: bool = True, ragged: bool = False) -> None:
         """Append ``tokens[:, :span]`` to the rows, then draw.
