@@ -139,8 +139,8 @@ def measure(subject: Subject, rounds: int, *, with_stock: bool) -> dict[str, Any
                 if number >= 2:
                     run["decode_s"].append(result.decode_s)
                     run["prefill_s"].append(result.prefill_s)
-    report["runs"] = [{"engine": name, "task": task, **run} for (name, task), run in runs.items()]
     report["failures"] += invalid(runs, tasks)
+    report["runs"] = [{"engine": name, "task": task, **run} for (name, task), run in runs.items()]
     report["steps"] = steps.measure(subject, engine)
     if with_stock and subject.stock is not None and not report["failures"]:
         report["runs"] += stock(subject, prompts)
