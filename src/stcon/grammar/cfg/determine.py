@@ -87,6 +87,7 @@ def _attempt(task: Task, called: frozenset[int], brackets: frozenset[int], max_s
         exploration.run()
         sites = exploration.lossy_sites()
         if not sites:
+            frames.reachable = sorted({state for state, _ in exploration.places})
             return frames
         inlined |= sites
     raise Refusal("size")

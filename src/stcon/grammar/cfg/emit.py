@@ -23,23 +23,24 @@ class _Emitter:
         self.frames = frames
         self.embedded = embedded
         self.machine = machine
+        self.number: dict[int, int] = {}
         self.symbols: dict[int, int] = {}
         self.copied: dict[int, dict[int, int]] = {}
         self.base: dict[int, int] = {}
 
     def run(self) -> Machine:
         frames, machine = self.frames, self.machine
-        rows = [[] if state in frames.embeds else frames.row(state) for state in range(len(frames.items))]
-        for state, row in enumerate(rows):
+        states = [state for state in frames.reachable if state not in frames.embeds]
+        rows = {state: frames.row(state) for state in states}
+        for state, row in rows.items():
             label = frames.labels[state]
-            is_final = label >= 0 and not row
-            machine.new_state(label=label, final=is_final)
+            self.number[state] = machine.new_state(label=label, final=label >= 0 and not row)
         for index in sorted(set(frames.embeds.values())):
             self._copy(index)
-        for state, row in enumerate(rows):
+        for state, row in rows.items():
             if row or frames.labels[state] < 0:
-                machine.set_row(state, self._row(row))
-        machine.start = frames.start
+                machine.set_row(self.number[state], self._row(row))
+        machine.start = self.number[frames.start]
         return machine
 
     def _row(self, row: list[tuple[int, Edge]]) -> Int32:
@@ -51,7 +52,7 @@ class _Emitter:
                 for byte in members:
                     edges[byte] = self._embedded_edge(self.frames.embeds[target], byte, symbols)
             else:
-                edges[members] = self.machine.action(target, symbols)
+                edges[members] = self.machine.action(self.number[target], symbols)
         return edges
 
     def _symbol(self, symbol: int) -> int:
@@ -73,9 +74,7 @@ class _Emitter:
 
     def _target(self, symbol: int, label: int) -> int:
         """Where a symbol goes on; labels that no frame ends with have no state."""
-        before = len(self.frames.items)
-        target = self.frames.resume(symbol, label)
-        return target if target < before and target < self.machine.num_states else DEAD
+        return self.number.get(self.frames.resume(symbol, label), DEAD)
 
     # ------------------------------------------------------------------------------------------------- embedded
 

@@ -129,6 +129,7 @@ class Frames:
     Attributes:
         work: items and moves looked at; more than `MAX_WORK` is a `Refusal`.
         items: state → its items; None for a state of a lexeme frame, or where a schema's text begins.
+        reachable: the states that texts lead to, once explored; others were only asked about.
         labels: state → label with which it accepts, or -1. Label l means the slots whose bits are set in l + 1; that of
             a lexeme frame is a number of the lexer's.
     """
@@ -151,6 +152,7 @@ class Frames:
         self.brackets = brackets
         self.max_states = max_states
         self.reasons = {} if reasons is None else reasons
+        self.reachable: list[int] = []
         self.items: list[frozenset[Item] | None] = []
         self.labels: list[int] = []
         self.lexemes: dict[int, tuple[int, int]] = {}
