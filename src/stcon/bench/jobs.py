@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 from stcon.bench.jobs_peer import PEER, Job, Outcome, peer
@@ -35,6 +35,7 @@ class Run:
         engine: "stcon" or the peer's name.
         prompt: "schema" or "keys".
         seconds: wall time, without loading and compiling.
+        cpu_s: the processors' time, which other work on the machine changes less.
         tokens: written.
         forced: of them, without the model.
         prompt_tokens: read.
@@ -45,6 +46,7 @@ class Run:
     engine: str
     prompt: str
     seconds: float
+    cpu_s: float
     tokens: int
     forced: int
     prompt_tokens: int
@@ -96,6 +98,7 @@ def measure(
                     engine=name,
                     prompt=prompt,
                     seconds=outcome.seconds,
+                    cpu_s=outcome.cpu_s,
                     tokens=outcome.tokens,
                     forced=outcome.forced,
                     prompt_tokens=sum(map(len, ids)),
@@ -131,11 +134,13 @@ def ours(model: Model, work: Sequence[Job], ids: Sequence[list[int]], slots: int
         Request(prompt, grammar, max_tokens=max_tokens, budget=max_tokens > WARM_UP)
         for prompt, grammar in zip(ids, grammars, strict=True)
     ]
-    started = perf_counter()
+    started, worked = perf_counter(), process_time()
     outputs = [generations[0] for generations in engine.generate(requests)]
-    seconds = perf_counter() - started
+    seconds, cpu_s = perf_counter() - started, process_time() - worked
     tokens = sum(len(output.tokens) for output in outputs)
-    return Outcome(seconds, [output.text for output in outputs], tokens, sum(output.forced for output in outputs))
+    return Outcome(
+        seconds, cpu_s, [output.text for output in outputs], tokens, sum(output.forced for output in outputs)
+    )
 
 
 def is_valid(job: Job, text: str) -> bool:

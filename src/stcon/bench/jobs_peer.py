@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ class Outcome(NamedTuple):
     """What an engine made of the jobs."""
 
     seconds: float
+    cpu_s: float
     texts: list[str]
     tokens: int
     forced: int
@@ -34,13 +35,13 @@ def peer(model: Any, work: Sequence[Job], ids: Sequence[list[int]], slots: int, 
     """The jobs in groups of `slots` rows, each group until its longest row ends; prompts padded on the left."""
     sessions = _sessions(model, work)
     tokens: list[list[int]] = []
-    started = perf_counter()
+    started, worked = perf_counter(), process_time()
     for first in range(0, len(work), slots):
         part = slice(first, first + slots)
         tokens += _group(model, ids[part], [start() for start in sessions[part]], max_tokens)
-    seconds = perf_counter() - started
+    seconds, cpu_s = perf_counter() - started, process_time() - worked
     texts = [model.vocabulary.decode(row).decode("utf-8", "replace") for row in tokens]
-    return Outcome(seconds, texts, sum(map(len, tokens)), 0)
+    return Outcome(seconds, cpu_s, texts, sum(map(len, tokens)), 0)
 
 
 def _sessions(model: Any, work: Sequence[Job]) -> list[Callable[[], Session]]:

@@ -88,11 +88,12 @@ def jobs(*, model_name: str | None, slots: int, max_tokens: int, json_file: str 
             str(run.tokens),
             f"{run.forced / max(run.tokens, 1):.0%}",
             "-" if red else f"{run.seconds:.2f}",
+            "-" if red else f"{run.cpu_s:.2f}",
             f"{run.valid}/{run.jobs}",
         )
         for run in runs
     ]
-    _print(("engine", "prompt", "prompt\ntokens", "tokens", "forced", "s", "valid"), rows, left=2)
+    _print(("engine", "prompt", "prompt\ntokens", "tokens", "forced", "s", "CPU s", "valid"), rows, left=2)
     about = {"model": model.name, "slots": slots, "max_tokens": max_tokens}
     return _end(as_json(runs, {**about, **environment(), "failures": red}), red, json_file, about)
 

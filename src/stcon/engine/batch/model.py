@@ -30,15 +30,24 @@ class Span(NamedTuple):
         row: the row's number.
         tokens: at least one.
         wants_logits: whether a token will be drawn after the last of them.
+        positions: indices into `tokens`: logits are wanted after each of these, and not after the last alone.
     """
 
     row: int
     tokens: Sequence[int]
     wants_logits: bool
+    positions: Sequence[int] | None = None
+
+    @property
+    def wanted(self) -> Sequence[int]:
+        """Indices into `tokens`, after which logits are wanted."""
+        if self.positions is not None:
+            return self.positions
+        return (len(self.tokens) - 1,) if self.wants_logits else ()
 
 
 class StepLogits(ABC):
-    """The logits of a step, wherever they are: one entry for each span that wanted them, in the spans' order."""
+    """The logits of a step, wherever they are: an entry for each place that a span wanted, in the spans' order."""
 
     @abstractmethod
     def row(self, index: int) -> Float32:
@@ -111,6 +120,10 @@ class BatchModel(ABC):
             row: active or parked; not changed.
             num_tokens: most tokens that the new row will hold.
         """
+
+    def truncate(self, row: int, length: int) -> None:
+        """Forget what `row` holds past its first `length` tokens; only if `can_truncate`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot go back; copy the row before")
 
     @abstractmethod
     def length(self, row: int) -> int:

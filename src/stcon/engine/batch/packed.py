@@ -69,6 +69,7 @@ class PackedStep:
         self.caches = caches
         self.counts = counts
         self.ends = list(itertools.accumulate(counts))
+        self._masks: dict[tuple[int, int, int], Tensor] = {}  # the same in every layer
 
     @property
     def positions(self) -> list[int]:
@@ -102,11 +103,21 @@ class PackedStep:
                 stacked.reshape(1, kv_heads, count * group, width),
                 keys[None, :, : before + count],
                 values[None, :, : before + count],
-                attn_mask=_lower(count, before, group, query.device) if count > 1 else None,
+                attn_mask=self._mask(count, before, group, query.device) if count > 1 else None,
                 scale=scale,
             )
             output[start:stop] = mixed.view(kv_heads, count, group, width).transpose(0, 1).reshape(count, heads, width)
         return output
+
+    def _mask(self, count: int, before: int, group: int, device: Any) -> Tensor:
+        """bool[count · group, before + count]: token i of a span sees what was before it and the span up to itself."""
+        import torch
+
+        found = self._masks.get((count, before, group))
+        if found is None:
+            found = torch.ones((count, before + count), dtype=torch.bool, device=device).tril(before)
+            found = self._masks[count, before, group] = found.repeat_interleave(group, 0)
+        return found
 
 
 class PackedRows(BatchModel):
@@ -159,6 +170,11 @@ class PackedRows(BatchModel):
         """See `BatchModel.copy`. Cost: the bytes of `length` tokens."""
         return self._keep(self._rows[row].copied(length, num_tokens))
 
+    def truncate(self, row: int, length: int) -> None:
+        """See `BatchModel.truncate`."""
+        assert self.can_truncate, "states only go forward"
+        self._rows[row].length = length
+
     def park(self, row: int) -> None:
         """See `BatchModel.park`. What the row set aside and did not use is given back."""
         cache = self._rows[row]
@@ -183,7 +199,7 @@ class PackedRows(BatchModel):
         for cache, count in zip(caches, counts, strict=True):
             cache.make_room(cache.length + count)
         step = PackedStep(caches, counts)
-        wanted = [end - 1 for end, span in zip(step.ends, spans, strict=True) if span.wants_logits]
+        wanted = [end - n + i for end, n, span in zip(step.ends, counts, spans, strict=True) for i in span.wanted]
         with torch.no_grad():
             logits = self.run([token for span in spans for token in span.tokens], step, wanted or [0])
         for cache, count in zip(caches, counts, strict=True):
@@ -212,10 +228,3 @@ def agrees(rows: PackedRows) -> bool:
         for a, b in zip(found, expected, strict=True)
         for known in [np.isfinite(a) & np.isfinite(b)]
     )
-
-
-def _lower(count: int, before: int, group: int, device: Any) -> Tensor:
-    """bool[count · group, before + count]: token i of a span sees what was before it and the span up to itself."""
-    import torch
-
-    return torch.ones((count, before + count), dtype=torch.bool, device=device).tril(before).repeat_interleave(group, 0)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stcon.engine.batch.model import BatchModel, HostLogits, Span, StepLogits
+from stcon.engine.sampling import Float32
 
 if TYPE_CHECKING:
     from stcon.models.base import Model, Session
@@ -48,14 +49,26 @@ class SessionRows(BatchModel):
             session.truncate(length)
         return self._keep(session)
 
+    def truncate(self, row: int, length: int) -> None:
+        """See `BatchModel.truncate`."""
+        self._sessions[row].truncate(length)
+
     def length(self, row: int) -> int:
         """See `BatchModel.length`."""
         return self._sessions[row].length
 
     def feed(self, spans: Sequence[Span]) -> StepLogits:
         """See `BatchModel.feed`. Cost: one pass a span."""
-        rows = [self._sessions[span.row].append(list(span.tokens)) for span in spans]
-        return HostLogits([row for row, span in zip(rows, spans, strict=True) if span.wants_logits])
+        return HostLogits([row for span in spans for row in self._feed(span)])
+
+    def _feed(self, span: Span) -> list[Float32]:
+        """The logits that `span` wants."""
+        session, tokens = self._sessions[span.row], list(span.tokens)
+        if span.positions is None:
+            logits = session.append(tokens)
+            return [logits] if span.wants_logits else []
+        every = session.append(tokens, all_positions=True)
+        return [every[index] for index in span.positions]
 
     def _keep(self, session: Session) -> int:
         self._next += 1

@@ -122,6 +122,11 @@ class StaticRows(BatchModel):
         self._move(self._slot[row], self._slot[number], length)
         return number
 
+    def truncate(self, row: int, length: int) -> None:
+        """See `BatchModel.truncate`."""
+        assert self.can_truncate, "states only go forward"
+        self._length[self._slot[row]] = length
+
     def park(self, row: int) -> None:
         """See `BatchModel.park`. Cost: two copies of a row."""
         slot, place = self._slot[row], self._free.pop()
@@ -164,18 +169,18 @@ class StaticRows(BatchModel):
         with torch.inference_mode():
             groups: dict[int, list[Span]] = defaultdict(list)
             for span in spans:
-                if len(span.tokens) > MAX_STEP:
+                if len(span.tokens) > MAX_STEP or span.positions is not None:
                     found[span.row] = self._feed_alone(span)
                 else:
                     groups[0 if self.ragged else len(span.tokens)].append(span)
             for group in groups.values():
                 found.update(self._feed_together(group))
-            rows = [found[span.row] for span in spans if span.wants_logits]
+            rows = [row for span in spans if span.wanted for row in found[span.row]]
             logits = torch.stack(rows) if rows else torch.empty((0, self.static.vocab_size), device=self._device)
         return TorchLogits(logits, self.model.vocabulary.size, draws=self._draws if rows else None)
 
     def _feed_together(self, spans: Sequence[Span]) -> dict[int, Any]:
-        """One call over the first slots; the logits of the rows that wanted them, by row."""
+        """One call over the first slots; the logits of the rows that wanted them (after the last token), by row."""
         slots = [self._slot[span.row] for span in spans]
         rows = min(_bucket(max(slots) + 1), self._num_slots)
         size = max(len(span.tokens) for span in spans)
@@ -195,18 +200,19 @@ class StaticRows(BatchModel):
             self._length[slot] += len(span.tokens)
         # copies: the next replay writes to the same place
         wanted = [(slot, span) for slot, span in zip(slots, spans, strict=True) if span.wants_logits]
-        return {span.row: logits[slot].float().clone() for slot, span in wanted}
+        return {span.row: [logits[slot].float().clone()] for slot, span in wanted}
 
-    def _feed_alone(self, span: Span) -> Any:
-        """A long span; its last logits."""
+    def _feed_alone(self, span: Span) -> list[Any]:
+        """A long span, or one whose logits are wanted at several places; these logits."""
         import torch
 
         slot = self._slot[span.row]
         tokens = torch.tensor([list(span.tokens)], dtype=torch.int64, device=self._device)
         lengths = torch.tensor([int(self._length[slot])], dtype=torch.int32, device=self._device)
-        logits = self.static.forward(tokens, lengths, self.cache.slice(slot, slot + 1))
+        every = span.positions is not None
+        logits = self.static.forward(tokens, lengths, self.cache.slice(slot, slot + 1), all_positions=every)
         self._length[slot] += len(span.tokens)
-        return logits[0].float()
+        return [row.float() for row in logits[0][list(span.wanted)]] if every else [logits[0].float()]
 
 
 class _Call:
