@@ -73,7 +73,7 @@ def _is_partly_decided(atom: Any) -> bool:
 def _check_local(sat: Satisfiability, node: SchemaNode, kind: JsonType, formula: Formula) -> None:
     """Refuse now what the schema alone asks of a value of one type and is too large, or not enforced."""
     match kind:
-        case "string" if len(formula.atoms) > 1:
+        case "string" if len(formula.atoms) > 1 or formula.kind == "not":
             sat.strings.language((formula,))
         case "number" if len(formula.atoms) > 1 and any(atom.atom[0] == "multiple" for atom in formula.atoms):
             numbers.number_language(sat.formulas, (formula,), sat.expander.spellings)
