@@ -6,8 +6,6 @@ add and heights take the maximum, so the least value of a whole is made of least
 Source: the weighted pushdown systems of Reps, Schwoon, Jha and Melski (2005): pre* over the min-plus semiring.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 import numpy as np

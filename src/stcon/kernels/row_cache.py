@@ -7,8 +7,6 @@ is ever stale.
 Source: the paper's Theorem 22.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 import numpy as np

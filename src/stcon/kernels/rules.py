@@ -9,8 +9,6 @@ on the symbol popped; it is walked from there, once for each place where a calle
 Source: the paper's Theorem 22 (decision tree over exposed symbols), whose leaves are the records.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -16,8 +16,6 @@ can be given again (Theorem 22, extended by the counter and the stack cap):
 A counter is *relative* until a `RESET`: it is the start counter plus what was counted since.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 from typing import Any

@@ -6,8 +6,6 @@ the stack fall to that depth. They come in the order of `stcon.grammar.history.E
 Source: `stcon.kernels.stepping.step`, with what is entered noted down.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 import numpy as np

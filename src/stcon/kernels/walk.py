@@ -6,8 +6,6 @@ what it returned: no byte is read twice.
 Source: the paper's Theorem 18 (ii), on a trie in preorder so that tokens share their prefixes' steps.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 from typing import Any

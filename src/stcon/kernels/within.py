@@ -4,8 +4,6 @@ Stacks are known by number (a *frame*): the symbol on top, the frame below, and 
 each exit from it. A frame is made when a token pushes it and kept, so that asking again is a look-up.
 """
 
-# ruff: noqa: PLR0917 (kernels take their arrays by position: numba resolves keywords slowly)
-
 from __future__ import annotations
 
 import numpy as np
