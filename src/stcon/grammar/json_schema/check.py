@@ -45,17 +45,19 @@ def check_reachable(sat: Satisfiability, root: SchemaNode) -> list[SchemaNode]:
 
 def _check_formats_of_names(sat: Satisfiability, nodes: list[SchemaNode]) -> None:
     """Refuse a declared name of which it is not decided whether it has a format that names are asked to have."""
+    objects = [node for node in nodes if "object" in sat.expander.kinds(node)]
     partly: dict[Formula, SchemaNode] = {}
-    names: dict[str, None] = {}
-    for node in nodes:
-        if "object" not in sat.expander.kinds(node):
-            continue
+    for node in objects:
         for atom in sat.expander.formula(node, "object").atoms:
             payload: Any = atom.atom
-            if payload[0] in ("has", "prop"):
-                names[payload[1]] = None
-            elif payload[0] == "each" and any(_is_partly_decided(part.atom) for part in payload[1].atoms):
+            if payload[0] == "each" and any(_is_partly_decided(part.atom) for part in payload[1].atoms):
                 partly.setdefault(payload[1], node)
+    if not partly:
+        return
+    names: dict[str, None] = {}
+    for node in objects:
+        atoms = (atom.atom for atom in sat.expander.formula(node, "object").atoms)
+        names.update((payload[1], None) for payload in atoms if payload[0] in ("has", "prop"))
         if node.has("properties"):
             names.update(dict.fromkeys(node.contents["properties"]))
     for name_set, node in partly.items():
