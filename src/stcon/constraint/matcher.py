@@ -79,9 +79,8 @@ class Matcher:
             raise InvalidOption(f"max_rollback is 0 or more, not {max_rollback}")
         self.grammar = grammar
         self.vocabulary = vocabulary
-        self._kernel = kernel_for(machine_of(grammar), vocabulary)
-        self._planner = Planner(vocabulary, self._kernel, policy=policy, heal=False)
-        self._histories = self._planner.histories
+        self._policy = policy
+        self._take_machine(machine_of(grammar))
         self._config = self._kernel.machine.initial().pack()
         self._history = EMPTY
         self._text = bytearray()
@@ -90,7 +89,6 @@ class Matcher:
         self._tail_byte = 0
         self._tail_token = 0
         self._is_finished = False
-        self._limits: Limiter | None = None
         self._past: deque[_Moment] = deque(maxlen=max_rollback)
 
     # ------------------------------------------------------------------------------------------------- state
@@ -257,6 +255,9 @@ class Matcher:
 
     def reset(self) -> None:
         """Back to the beginning; the way back is forgotten."""
+        machine = machine_of(self.grammar)
+        if machine is not self._kernel.machine:  # the old one had grown large (`Grammar.machine`)
+            self._take_machine(machine)
         self._config = self._kernel.machine.initial().pack()
         self._history = EMPTY
         self._forget(0, 0, 0, 0)
@@ -278,6 +279,12 @@ class Matcher:
         return other
 
     # ------------------------------------------------------------------------------------------------- inside
+
+    def _take_machine(self, machine: Machine) -> None:
+        self._kernel = kernel_for(machine, self.vocabulary)
+        self._planner = Planner(self.vocabulary, self._kernel, policy=self._policy, heal=False)
+        self._histories = self._planner.histories
+        self._limits: Limiter | None = None
 
     def _limiter(self) -> Limiter:
         """What keeps limits; made when first asked for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from stcon.grammar.history import repeats_nothing
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
 class Grammar:
     """A compiled constraint: the control machine and where it came from. Shareable; its rows are built on demand.
 
-    Attributes:
+    Args:
         machine: the control machine.
+        renew: makes the same machine anew, where its states depend on the texts that were read.
+
+    Attributes:
         kind: "json" (texts are JSON values), "regex" or "grammar".
         source: what was compiled: the schema, the pattern or the grammar.
         conflict: why it is not deterministic, for grammars that are not (they run on the CPU only); else None.
@@ -23,10 +28,33 @@ class Grammar:
 
     conflict: Conflict | None = None
 
-    def __init__(self, machine: Machine, *, kind: Literal["json", "regex", "grammar"], source: Any) -> None:
-        self.machine = machine
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        kind: Literal["json", "regex", "grammar"],
+        source: Any,
+        renew: Callable[[], Machine] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._renew = renew
+        self._lock = Lock()
         self.kind = kind
         self.source = source
+
+    @property
+    def machine(self) -> Machine:
+        """The control machine as it is now.
+
+        A machine keeps what it has built. One that has used up half of its state budget on the texts read so far, and
+        is not whole, gives way to a new one, so that the budget is one text's; whoever holds the old one goes on with
+        it.
+        """
+        if self._renew is not None and self._machine.num_states > self._machine.max_states // 2:
+            with self._lock:
+                if self._machine.num_states > self._machine.max_states // 2 and not self._machine.is_whole:
+                    self._machine = self._renew()
+        return self._machine
 
     def __repr__(self) -> str:
         return f"<Grammar {self.kind}: {self.num_states} states>"
@@ -34,8 +62,9 @@ class Grammar:
     def accepts(self, text: str | bytes) -> bool:
         """Whether `text` is in the language. Cost: one or two `Machine.step` a byte."""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        end = self.machine.run(self.machine.initial(), data)
-        return end is not None and self.machine.accepts(end) and repeats_nothing(self.machine, data)
+        machine = self.machine
+        end = machine.run(machine.initial(), data)
+        return end is not None and machine.accepts(end) and repeats_nothing(machine, data)
 
     def shortest(self) -> str:
         """A shortest text of the language; where it takes long to make items or names differ, a short one.
@@ -44,11 +73,12 @@ class Grammar:
         """
         from stcon.grammar.analysis import shortest
 
-        text = shortest(self.machine)
-        if not repeats_nothing(self.machine, text):
+        machine = self.machine
+        text = shortest(machine)
+        if not repeats_nothing(machine, text):
             from stcon.grammar.distinct import short_distinct
 
-            text = short_distinct(self.machine)
+            text = short_distinct(machine)
         return text.decode()
 
     @property

@@ -359,6 +359,11 @@ class Machine:
             self.build(state)
             state += 1
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every row is built. Cost: O(states)."""
+        return not (self._delta[: self.num_states, 0] == UNBUILT).any()
+
     def is_built(self, state: int) -> bool:
         """Whether the row of `state` is built."""
         return bool(self._delta[state, 0] != UNBUILT)

@@ -33,18 +33,18 @@ class StackSetGrammar(Grammar):
         self.conflict = conflict
         self._pushdown, self._lexer, self._max_states = pushdown, lexer, max_states
         self._lock = Lock()
-        self._machine = StackSetMachine(pushdown, lexer, max_states=max_states)
-        self._machine.conflict = str(conflict)
+        self._stacks = StackSetMachine(pushdown, lexer, max_states=max_states)
+        self._stacks.conflict = str(conflict)
         self.kind, self.source = "grammar", source
 
     @property
-    def machine(self) -> Machine:  # type: ignore[override]
+    def machine(self) -> Machine:
         """The present machine."""
         with self._lock:
-            if self._machine.num_states > min(RENEW_STATES, self._max_states // 2):
-                self._machine = StackSetMachine(self._pushdown, self._lexer, max_states=self._max_states)
-                self._machine.conflict = str(self.conflict)
-            return self._machine
+            if self._stacks.num_states > min(RENEW_STATES, self._max_states // 2):
+                self._stacks = StackSetMachine(self._pushdown, self._lexer, max_states=self._max_states)
+                self._stacks.conflict = str(self.conflict)
+            return self._stacks
 
     def accepts(self, text: str | bytes) -> bool:
         """Whether `text` is in the language. Cost: a row for each byte not met before."""
@@ -55,7 +55,7 @@ class StackSetGrammar(Grammar):
 
     def shortest(self) -> str:
         """A shortest text of the language. Raises `TooLarge` where the search for it is cut."""
-        text = self._machine.completion(self._machine.start)
+        text = self._stacks.completion(self._stacks.start)
         if text is None:
             raise TooLarge("states searched for a shortest text", given=MAX_SEARCHED, limit=MAX_SEARCHED)
         return text.decode("utf-8", "replace")

@@ -86,8 +86,8 @@ def compile_json_schema(
         expander = Expander(formulas, schemas, frozenset(FORMATS) if format == "assert" else frozenset())
         sat = Satisfiability(Residuals(expander), StringLanguages(formulas, escapes), closed=closed)
         nodes = check_reachable(sat, schemas.root)
-        builder = MachineBuilder(sat, options)
-        machine = builder.build(expander.schema(schemas.root))
+        builder, root = MachineBuilder(sat, options), expander.schema(schemas.root)
+        machine = builder.build(root)
         place = crowded(sat, nodes)
         if place is not None:
             _look_ahead(builder, place)
@@ -98,7 +98,7 @@ def compile_json_schema(
         if error.pointer is None:
             error.at("")
         raise
-    return Grammar(machine, kind="json", source=contents)
+    return Grammar(machine, kind="json", source=contents, renew=lambda: MachineBuilder(sat, options).build(root))
 
 
 def _look_ahead(builder: MachineBuilder, place: SchemaNode) -> None:
