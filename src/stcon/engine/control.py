@@ -133,12 +133,13 @@ class PlannedControl:
     Args:
         planner: of the grammar's machine and the model's vocabulary.
         mode: the name of its policy.
+        plan: where it stands, if `begin` is not called.
     """
 
-    def __init__(self, planner: Planner, mode: Mode) -> None:
+    def __init__(self, planner: Planner, mode: Mode, plan: Plan | None = None) -> None:
         self.planner = planner
         self.mode: Mode = mode
-        self._plan: Plan | None = None
+        self._plan = plan
 
     def begin(self) -> Step:
         """The grammar's forced beginning."""

@@ -31,6 +31,7 @@ from stcon.engine.stream import Kind, TextStream, Token
 from stcon.errors import InvalidOption, PromptTooLong
 
 if TYPE_CHECKING:
+    from stcon.engine.parallel.report import Report
     from stcon.grammar.grammar import Grammar
     from stcon.models.base import Model
     from stcon.vocab.vocabulary import Vocabulary
@@ -72,6 +73,7 @@ class Generation:
         forced: tokens written without asking the model; ``sampled + forced == len(tokens)``.
         prefill_s, decode_s, mask_s: seconds in the prompt pass; in everything else; and, as part of the total, in
             the constraint (plans and masks).
+        parallel: how it came about, if fields were decoded in parallel (`stcon.engine.parallel`).
         logprobs: if asked for, one entry a token; None for a forced token, which was not drawn from logits.
     """
 
@@ -90,6 +92,7 @@ class Generation:
     decode_s: float
     mask_s: float
     logprobs: tuple[Logprobs | None, ...] | None = None
+    parallel: Report | None = None
 
     @property
     def forced_share(self) -> float:
@@ -216,6 +219,11 @@ class Output:
     def needs_logits(self) -> bool:
         """Whether a token alone is not enough, however it was drawn: `take` is called with every pass's logits."""
         return bool(self._adjustment) or self.logprobs is not None
+
+    @property
+    def control(self) -> Control:
+        """Decides what follows; whoever wants to look ahead takes a copy."""
+        return self._control
 
     @property
     def step(self) -> Step:
