@@ -20,7 +20,7 @@ from stcon.grammar.cfg.regular import collapse
 from stcon.grammar.cfg.stacks import StackSetMachine
 from stcon.grammar.cfg.syntax import Source
 from stcon.grammar.grammar import Grammar
-from stcon.grammar.machine import DEFAULT_MAX_STATES
+from stcon.grammar.machine import DEFAULT_MAX_STATES, Machine
 
 Syntax = Literal["gbnf", "ebnf", "lark", "structural_tag"]
 Strategy = Literal["auto", "deterministic", "stacks"]
@@ -83,11 +83,18 @@ def parse(text: str, syntax: Syntax, start: str | None = None) -> Source:
 
 
 def compile_source(
-    source: Source, *, strategy: Strategy, whitespace: str, max_states: int = DEFAULT_MAX_STATES, text: object = None
+    source: Source,
+    *,
+    strategy: Strategy,
+    whitespace: str,
+    max_states: int = DEFAULT_MAX_STATES,
+    text: object = None,
+    embedded: list[Machine] | None = None,
 ) -> Grammar:
-    """As `compile_grammar`, of a grammar as read."""
+    """As `compile_grammar`, of a grammar as read; `embedded` has the machines of its schemas if they are compiled."""
     lexer = Lexer(source)
-    embedded = compile_embedded(source.schemas, whitespace)
+    if embedded is None:
+        embedded = compile_embedded(source.schemas, whitespace)
     first = [first_bytes(machine) for machine in embedded]
     pushdown = _normal(source, lexer, first)
     undecided = Undecided("asked", None)
