@@ -11,6 +11,7 @@ import click
 from stcon.bench.extract import MODES, as_json, failures, measure, summarize
 from stcon.commands.bench_batch import jobs, throughput, turns
 from stcon.commands.bench_budget import budget
+from stcon.commands.bench_certified import certified
 from stcon.commands.bench_grammars import grammars
 from stcon.commands.bench_masks import masks
 from stcon.commands.inputs import environment, json_option, write_json
@@ -115,3 +116,4 @@ def _facts_total(runs: Sequence[Run]) -> int:
 for _command in (budget, masks, throughput, jobs, turns):
     bench.add_command(_command)
 bench.add_command(grammars)
+bench.add_command(certified)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ from stcon.errors import RequestError
 if TYPE_CHECKING:
     from stcon.engine.control import Mode
     from stcon.engine.loop import Generation
+    from stcon.engine.parallel import Report
     from stcon.models.base import Model
 
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     help="How forced text is written: sampled, in any split, in the tokenizer's split.  [default: canonical]",
 )
 @click.option("--no-budget", is_flag=True, help="Let --max-tokens cut the answer anywhere.")
+@click.option("--parallel", is_flag=True, help="Draft the fields side by side: the same answer in fewer passes.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--top-k", type=int, default=0, show_default=True, help="0 is off.")
 @click.option("--top-p", type=float, default=1.0, show_default=True)
@@ -65,6 +68,7 @@ def generate(
     max_tokens: int,
     mode: Mode | None,
     no_budget: bool,
+    parallel: bool,
     show_tokens: bool,
     json_file: str | None,
     **sampling: Any,
@@ -91,11 +95,21 @@ def generate(
     )
     if grammar is None and mode is not None:
         raise click.UsageError("--mode needs --schema, --regex or --grammar")
+    if grammar is None and parallel:
+        raise click.UsageError("--parallel needs --schema, --regex or --grammar")
     model = load(model_name, device)
     live = sys.stdout.isatty()  # a pipe gets the answer whole, or nothing if decoding fails
     write = (lambda piece: click.echo(piece, nl=False)) if live else None
     result = model.generate(
-        text, grammar, max_tokens, mode=mode, raw=raw, budget=not no_budget, stream=write, **sampling
+        text,
+        grammar,
+        max_tokens,
+        mode=mode,
+        raw=raw,
+        budget=not no_budget,
+        stream=write,
+        parallel=parallel,
+        **sampling,
     )
     click.echo("" if live else result.text)
     if show_tokens:
@@ -131,6 +145,24 @@ def show(result: Generation) -> None:
         f"prompt {result.prefill_s:.2f} s, output {result.decode_s:.2f} s",
         err=True,
     )
+    if result.parallel is not None:
+        _show_rounds(result.parallel)
+
+
+def _show_rounds(report: Report) -> None:
+    """Write to stderr how the parallel decoding went."""
+    click.echo(
+        f"{report.fields} fields, {report.passes} passes for {report.sequential_passes} in turn, "
+        f"{report.row_passes} rows in all",
+        err=True,
+    )
+    for number, round in enumerate(report.rounds, 1):
+        failed = f"; repaired: fields {', '.join(str(index + 1) for index in round.failed)}" if round.failed else ""
+        click.echo(
+            f"round {number}, after {round.at} tokens: {round.accepted} of {round.drafted} drafted tokens accepted"
+            f"{failed}",
+            err=True,
+        )
 
 
 def as_json(result: Generation) -> dict[str, Any]:
@@ -142,6 +174,7 @@ def as_json(result: Generation) -> dict[str, Any]:
         "passes": result.passes,
         "sampled": result.sampled,
         "forced": result.forced,
+        "parallel": None if result.parallel is None else asdict(result.parallel),
         "prefill_s": result.prefill_s,
         "decode_s": result.decode_s,
         "tokens": [{"id": token.id, "kind": token.kind, "text": token.text} for token in result.tokens],

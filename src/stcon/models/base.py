@@ -155,6 +155,7 @@ class Model(ABC):
         on_token: Callable[[Token], None] | None = None,
         raw: bool = False,
         budget: bool = True,
+        parallel: bool = False,
     ) -> Generation:
         """Answer `prompt` in the format of `grammar`; see `stcon.engine.api.generate`, to which this is a shorthand."""
         from stcon.engine.api import generate  # the one upward import: the method is a convenience of the facade
@@ -175,6 +176,7 @@ class Model(ABC):
             on_token=on_token,
             raw=raw,
             budget=budget,
+            parallel=parallel,
         )
 
 

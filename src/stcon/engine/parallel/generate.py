@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
     from stcon.models.base import Model
 
-NUM_ROWS = 16
+NUM_ROWS = 32
+LEAST_TOKENS = 1024  # that a row kept for later can hold, where its room is set aside
 NUM_MODELS = 2  # whose rows are kept
 
 
@@ -102,8 +103,8 @@ def _planner(control: Control) -> Planner:
 class _Rows:
     """Rows that one output uses at a time."""
 
-    def __init__(self, model: Model) -> None:
-        self.rows = rows_for(model, NUM_ROWS)
+    def __init__(self, model: Model, num_tokens: int) -> None:
+        self.rows = rows_for(model, NUM_ROWS, row_tokens=min(num_tokens, model.context_length))
         self.lock = Lock()
 
 
@@ -112,10 +113,10 @@ _kept = lru_cache(maxsize=NUM_MODELS)(_Rows)
 
 @contextmanager
 def _rows_of(model: Model, num_tokens: int) -> Iterator[BatchModel]:
-    """Rows of `model` that hold `num_tokens`: those kept if they are free and hold as many, else new ones."""
-    kept = _kept(model)
-    if kept.rows.row_tokens < num_tokens or not kept.lock.acquire(blocking=False):
-        yield rows_for(model, NUM_ROWS, row_tokens=num_tokens)
+    """Rows of `model` that hold `num_tokens`: those kept if they are free, else new ones."""
+    kept = _kept(model, max(LEAST_TOKENS, 1 << (num_tokens - 1).bit_length()))
+    if not kept.lock.acquire(blocking=False):
+        yield rows_for(model, NUM_ROWS, row_tokens=min(num_tokens, model.context_length))
         return
     try:
         yield kept.rows
