@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from stcon.engine.control import Mode
 from stcon.engine.loop import Generation
 from stcon.engine.loop import generate as decode
 from stcon.engine.sampling import Sampling
 from stcon.engine.stream import Token
+from stcon.errors import InvalidOption
 
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
@@ -34,6 +35,7 @@ def generate(
     raw: bool = False,
     budget: bool = True,
     parallel: bool = False,
+    decide: Literal["token", "sequence"] = "token",
 ) -> Generation:
     """Answer `prompt` in the format of `grammar`.
 
@@ -53,6 +55,8 @@ def generate(
             refused (``docs/budgets.md``); False: it may be cut anywhere.
         parallel: draft the fields of the format side by side and certify them: the same output in fewer passes
             (``docs/parallel.md``); needs a grammar.
+        decide: ``"sequence"``: fields that can be only a few texts are decided by the probability of each text
+            (`Generation.decisions`); needs a grammar.
 
     Returns:
         A `Generation`: ``text``, ``value``, ``tokens``, ``finish_reason`` and counts.
@@ -62,10 +66,7 @@ def generate(
             for that to be known (`TooLarge`), or an option is out of its range.
         DecodingError: no token is admissible, or the logits are not numbers.
     """
-    write = decode
-    if parallel:
-        from stcon.engine.parallel import generate as write  # type: ignore[assignment]
-    return write(
+    return _decoder(parallel, decide)(
         model,
         model.prompt_ids(prompt, raw=raw),
         grammar,
@@ -77,3 +78,22 @@ def generate(
         on_token=on_token,
         budget=budget,
     )
+
+
+def _decoder(parallel: bool, decide: str) -> Callable[..., Generation]:
+    """What decodes in the way asked for."""
+    if decide not in ("token", "sequence"):
+        raise InvalidOption(f"decide: expected token or sequence, got {decide!r}")
+    if decide == "sequence":
+        if parallel:
+            raise InvalidOption(
+                "decide='sequence' writes another output than parallel=True certifies; ask for one of them"
+            )
+        from stcon.engine.parallel import decide as by_texts
+
+        return by_texts
+    if parallel:
+        from stcon.engine.parallel import generate as side_by_side
+
+        return side_by_side
+    return decode

@@ -53,6 +53,25 @@ class Logprobs(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
+class Option(NamedTuple):
+    """A text that a field could have been (in JSON, its value), and the logarithm of its probability."""
+
+    text: str
+    logprob: float
+
+
+class Decision(NamedTuple):
+    """A field that was decided as a whole (`stcon.engine.parallel.regions`).
+
+    Attributes:
+        at: tokens of the output before it.
+        options: all texts it could have been, the most probable first: that one was taken.
+    """
+
+    at: int
+    options: tuple[Option, ...]
+
+
 @dataclass(frozen=True)
 class Generation:
     """An output and what it took.
@@ -74,6 +93,7 @@ class Generation:
         prefill_s, decode_s, mask_s: seconds in the prompt pass; in everything else; and, as part of the total, in
             the constraint (plans and masks).
         parallel: how it came about, if fields were decoded in parallel (`stcon.engine.parallel`).
+        decisions: with ``decide="sequence"``, the fields that were decided as wholes.
         logprobs: if asked for, one entry a token; None for a forced token, which was not drawn from logits.
     """
 
@@ -93,6 +113,7 @@ class Generation:
     mask_s: float
     logprobs: tuple[Logprobs | None, ...] | None = None
     parallel: Report | None = None
+    decisions: tuple[Decision, ...] | None = None
 
     @property
     def forced_share(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,6 +156,7 @@ class Model(ABC):
         raw: bool = False,
         budget: bool = True,
         parallel: bool = False,
+        decide: Literal["token", "sequence"] = "token",
     ) -> Generation:
         """Answer `prompt` in the format of `grammar`; see `stcon.engine.api.generate`, to which this is a shorthand."""
         from stcon.engine.api import generate  # the one upward import: the method is a convenience of the facade
@@ -177,6 +178,7 @@ class Model(ABC):
             raw=raw,
             budget=budget,
             parallel=parallel,
+            decide=decide,
         )
 
 

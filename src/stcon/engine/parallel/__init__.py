@@ -2,6 +2,7 @@
 
 from stcon.engine.parallel.decoder import Settings
 from stcon.engine.parallel.generate import generate
+from stcon.engine.parallel.regions import decide
 from stcon.engine.parallel.report import Report, Round
 
-__all__ = ["Report", "Round", "Settings", "generate"]
+__all__ = ["Report", "Round", "Settings", "decide", "generate"]

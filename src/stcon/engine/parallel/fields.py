@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from json import JSONDecoder
 from weakref import WeakKeyDictionary
 
 from stcon.errors import TooLarge, Unsatisfiable
@@ -155,6 +156,21 @@ class Path:
                     self._open.append(self._current)
                     self._current = b""
             skipping = skipping and not is_outside
+
+
+def value_in(lead: bytes, body: bytes) -> str:
+    """The JSON value that a field's text spells, as text, without keys and what follows; all of it if there is none."""
+    text = lead + body
+    ends = [
+        at for at, (char, is_outside) in enumerate(_scan(lead, in_string=False), 1) if is_outside and char in b":[{,"
+    ]
+    for start in (*reversed(ends), 0):
+        value = text[start:].decode("utf-8", "replace")
+        try:
+            return value[: JSONDecoder().raw_decode(value)[1]]
+        except ValueError:
+            continue
+    return text.decode("utf-8", "replace")
 
 
 def _scan(text: bytes, *, in_string: bool) -> list[tuple[int, bool]]:

@@ -84,15 +84,14 @@ def generate(
         logprobs=logprobs,
         adjustment=adjustment,
     )
-    with _rows_of(model, len(prompt_ids) + output.limit) if rows is None else _given(rows) as ours:
-        decoder = Decoder(
-            ours, output, prompt_ids, machine_of(grammar), _planner(output.control), settings or Settings()
-        )
+    with rows_of(model, len(prompt_ids) + output.limit, rows) as ours:
+        planner = planner_of(output.control)
+        decoder = Decoder(ours, output, prompt_ids, machine_of(grammar), planner, settings or Settings())
         report = decoder.run()
     return replace(output.result(perf_counter() - started), parallel=report)
 
 
-def _planner(control: Control) -> Planner:
+def planner_of(control: Control) -> Planner:
     """The planner of a control, without its limit."""
     if isinstance(control, LimitedControl):
         return control.planner.planner
@@ -112,8 +111,11 @@ _kept = lru_cache(maxsize=NUM_MODELS)(_Rows)
 
 
 @contextmanager
-def _rows_of(model: Model, num_tokens: int) -> Iterator[BatchModel]:
-    """Rows of `model` that hold `num_tokens`: those kept if they are free, else new ones."""
+def rows_of(model: Model, num_tokens: int, given: BatchModel | None) -> Iterator[BatchModel]:
+    """Rows of `model` that hold `num_tokens`: those given; else those kept if they are free, else new ones."""
+    if given is not None:
+        yield given
+        return
     kept = _kept(model, max(LEAST_TOKENS, 1 << (num_tokens - 1).bit_length()))
     if not kept.lock.acquire(blocking=False):
         yield rows_for(model, NUM_ROWS, row_tokens=min(num_tokens, model.context_length))
@@ -122,8 +124,3 @@ def _rows_of(model: Model, num_tokens: int) -> Iterator[BatchModel]:
         yield kept.rows
     finally:
         kept.lock.release()
-
-
-@contextmanager
-def _given(rows: BatchModel) -> Iterator[BatchModel]:
-    yield rows
