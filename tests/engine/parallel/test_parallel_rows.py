@@ -78,7 +78,7 @@ def test_generate_on_packed_rows_is_sequential(tiny):
 
 @pytest.mark.parametrize("num_tokens", [1, 5, 40])
 def test_feed_positions_are_the_sessions(tiny, num_tokens):
-    """Logits at places of a span are those of sessions, and a row that was cut goes on as if it had never been longer."""
+    """Logits at places of a span are those of sessions; a row that was cut goes on as if never longer."""
     rows, session = rows_for(tiny, 4), SessionRows(tiny, 4)
     tokens = [(3 + 7 * i) % tiny.vocabulary.size for i in range(num_tokens)]
     places = sorted({0, num_tokens // 2, num_tokens - 1})
