@@ -81,11 +81,12 @@ def test_batch_answers_every_request(stcon_batch):
         entry(3, guided_choice=["yes", "no"], n=3),
         entry(4, structured_outputs={"regex": "[0-9]{3}"}, logprobs=True, top_logprobs=1),
         entry(5, response_format={"type": "json_object"}, stcon={"guards": {"repeat": True}}),
+        entry(6, tools=[{"type": "function", "function": {"name": "f"}}], tool_choice="required", max_tokens=100),
     ]
     result, output = stcon_batch(entries)
     assert result.exit_code == 0, result.output
     found = {one["custom_id"]: one["response"] for one in results_of(output)}
-    assert set(found) == {f"r{i}" for i in range(6)}
+    assert set(found) == {f"r{i}" for i in range(7)}
     assert all(one["status_code"] == 200 for one in found.values())
     bodies = {name: one["body"] for name, one in found.items()}
     assert set(json.loads(bodies["r0"]["choices"][0]["message"]["content"])) == {"name", "ok"}
@@ -98,9 +99,10 @@ def test_batch_answers_every_request(stcon_batch):
     assert bodies["r4"]["choices"][0]["message"]["content"].isdigit()
     assert len(bodies["r4"]["choices"][0]["logprobs"]["content"]) == 3
     assert isinstance(json.loads(bodies["r5"]["choices"][0]["message"]["content"]), dict)
+    assert bodies["r6"]["choices"][0]["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
     usage = bodies["r1"]["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
-    assert "6/6 requests" in result.stderr
+    assert "7/7 requests" in result.stderr
     assert "memory" in result.stderr
 
 
@@ -120,7 +122,7 @@ def test_batch_answers_every_request(stcon_batch):
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"no_such": 1}, "no_such"),
         ({"stream": True}, "stream"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "f f"}}]}, "tools"),
         ({"guided_json": SCHEMA, "guided_regex": "a"}, "guided_regex"),
         ({"structured_outputs": {"grammar": "root ::= 'a'"}}, "structured_outputs.grammar"),
         ({"guided_choice": []}, "guided_choice"),

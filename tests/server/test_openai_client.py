@@ -67,9 +67,10 @@ def test_errors_are_the_clients_own(client):
     assert caught.value.param.endswith("/items/type")
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="gpt", messages=QUESTION)
-    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
-    with pytest.raises(openai.BadRequestError):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"type": "y"}}}}}
+    with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="default", messages=QUESTION, tools=[tool])
+    assert caught.value.param == "tools/0/function/parameters/properties/x/type"
 
 
 def test_eight_async_requests_at_once(url):

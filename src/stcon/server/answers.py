@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
 from stcon.engine.batch import Failed, Finished, Handle, Piece
-from stcon.server.responses import FINISH, chat_response, error_body, text_response, usage
+from stcon.server.replies import FINISH, Reply, new_reply
+from stcon.server.responses import chat_response, error_body, text_response, usage
 
 if TYPE_CHECKING:
     from stcon.engine.output import Generation
@@ -52,8 +53,10 @@ class Answer:
                 cached = max(cached, event.cached_tokens)
         respond = chat_response if self.kind == "chat" else text_response
         ordered = [generations[index] for index in sorted(generations)]
-        about = {"name": self.name, "model": self.model, "created": self.created, "cached": cached}
-        return 200, respond(ordered, self.vocabulary, **about)  # type: ignore[arg-type]
+        about: dict[str, Any] = {"name": self.name, "model": self.model, "created": self.created, "cached": cached}
+        if self.kind == "chat":
+            about["grammar"] = handle.request.grammar
+        return 200, respond(ordered, self.vocabulary, **about)
 
     async def stream(self, handle: Handle) -> AsyncIterator[str]:
         """Server-sent events. Leaving it early cancels the request.
@@ -62,6 +65,7 @@ class Answer:
         """
         generations: list[Generation] = []
         cached = 0
+        replies = {index: new_reply(handle.request.grammar) for index in range(handle.request.n)}
         try:
             if self.kind == "chat":
                 for index in range(handle.request.n):
@@ -71,25 +75,41 @@ class Answer:
                     yield _sse(error_body(event.error)[1])
                     return
                 if isinstance(event, Piece):
-                    if event.text or self.with_trace:
-                        yield self._piece(event)
+                    for chunk in self._pieces(event, replies[event.index]):
+                        yield chunk
                     continue
                 generations.append(event.generation)
                 cached = max(cached, event.cached_tokens)
-                reason = FINISH[event.generation.finish_reason]
-                yield self._chunk([self._choice(event.index, {}, reason)])
+                for chunk in self._last(event, replies[event.index]):
+                    yield chunk
             if self.with_usage:
                 yield self._chunk([], usage=usage(generations, cached))
             yield "data: [DONE]\n\n"
         finally:
             handle.cancel()  # nothing is lost if it is over
 
-    def _piece(self, piece: Piece) -> str:
-        choice = self._choice(piece.index, {"content": piece.text})
-        if not self.with_trace:
-            return self._chunk([choice])
-        tokens = [{"text": token.text, "kind": token.kind} for token in piece.tokens]
-        return self._chunk([choice], stcon={"index": piece.index, "tokens": tokens, "need": piece.need})
+    def _pieces(self, piece: Piece, reply: Reply | None) -> Iterator[str]:
+        """The chunks of a piece; the last one says where its tokens came from, if asked for."""
+        deltas: list[dict[str, Any]] = [{"content": piece.text}] if piece.text else []
+        if reply is not None:
+            deltas = reply.feed(piece.text)
+        if self.with_trace and not deltas:
+            deltas = [{"content": ""}]
+        for number, delta in enumerate(deltas, 1):
+            more: dict[str, Any] = {}
+            if self.with_trace and number == len(deltas):
+                tokens = [{"text": token.text, "kind": token.kind} for token in piece.tokens]
+                more = {"stcon": {"index": piece.index, "tokens": tokens, "need": piece.need}}
+            yield self._chunk([self._choice(piece.index, delta)], **more)
+
+    def _last(self, event: Finished, reply: Reply | None) -> Iterator[str]:
+        """The chunks that end an output."""
+        reason = FINISH[event.generation.finish_reason]
+        if reply is not None:
+            for delta in reply.finish():
+                yield self._chunk([self._choice(event.index, delta)])
+            reason = reply.finish_reason(event.generation.finish_reason)
+        yield self._chunk([self._choice(event.index, {}, reason)])
 
     def _choice(self, index: int, delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
         if self.kind == "chat":

@@ -26,7 +26,8 @@ from stcon.errors import Overloaded, RequestError
 from stcon.server.answers import Answer, Kind
 from stcon.server.grammars import Grammars
 from stcon.server.metrics import render
-from stcon.server.requests import BadRequest, chat_request, constraint, text_request
+from stcon.server.refusals import BadRequest
+from stcon.server.requests import body_grammar, chat_request, text_request
 from stcon.server.responses import error_body
 
 if TYPE_CHECKING:
@@ -115,9 +116,9 @@ class Server:
     async def check(self, request: Request) -> Response:
         """Compile the constraint of a body and say what it became; the model is not asked."""
         body = await self._body(request)
-        grammar = await self._prepare(functools.partial(constraint, body, self.grammars))
+        grammar = await self._prepare(functools.partial(body_grammar, body, self.model, self.grammars))
         if grammar is None:
-            raise BadRequest("no constraint: give response_format, structured_outputs or guided_…", None)
+            raise BadRequest("no constraint: give response_format, tools, structured_outputs or guided_…", None)
         return JSONResponse({"object": "grammar", "kind": grammar.kind, "states": grammar.num_states})
 
     async def complete(self, kind: Kind, request: Request) -> Response:

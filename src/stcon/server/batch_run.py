@@ -11,7 +11,8 @@ from uuid import uuid4
 from stcon.engine.batch import Batch, Failed, Finished, Handle, Request
 from stcon.server.batch_files import Line, Results
 from stcon.server.grammars import Grammars
-from stcon.server.requests import BadRequest, chat_request, text_request
+from stcon.server.refusals import BadRequest
+from stcon.server.requests import chat_request, text_request
 from stcon.server.responses import chat_response, error_body, text_response
 
 _AHEAD = 2  # requests taken from the file for each row: enough that none stands empty
@@ -120,8 +121,15 @@ class _Runner:
                 return error_body(event.error)
         cached = max((event.cached_tokens for event in events if isinstance(event, Finished)), default=0)
         respond = chat_response if "chat" in line.url else text_response
-        about = {"name": uuid4().hex, "model": model.name, "created": int(time.time()), "cached": cached}
-        return 200, respond(handle.result(0), model.vocabulary, **about)  # type: ignore[arg-type]
+        about: dict[str, Any] = {
+            "name": uuid4().hex,
+            "model": model.name,
+            "created": int(time.time()),
+            "cached": cached,
+        }
+        if respond is chat_response:
+            about["grammar"] = handle.request.grammar
+        return 200, respond(handle.result(0), model.vocabulary, **about)
 
     def _write(self, line: Line, status_code: int, body: dict[str, Any]) -> None:
         self._results.add(line, status_code, body, uuid4().hex)

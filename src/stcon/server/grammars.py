@@ -13,6 +13,7 @@ from stcon.grammar.grammar import Grammar
 
 if TYPE_CHECKING:
     from stcon.api import GrammarSyntax
+    from stcon.server.tools import Offer
 
 MAX_KEPT = 256
 MAX_CHOICES = 10_000
@@ -56,6 +57,22 @@ class Grammars:
     def structural_tag(self, value: Any) -> Grammar:
         """A structural tag, as JSON text or as data."""
         return self._grammar(value if isinstance(value, str) else json.dumps(value, default=str), "structural_tag")
+
+    def reply(self, offer: Offer, answer: Any) -> Grammar:
+        """The replies that may call tools.
+
+        Args:
+            offer: the tools.
+            answer: a JSON Schema of what comes instead of calls, or None: free text before them.
+        """
+        from stcon.grammar.tools import compile_reply
+
+        def build() -> Grammar:
+            return compile_reply(
+                offer.tools, offer.format, required=offer.required, parallel=offer.parallel, answer=answer
+            )
+
+        return self._get(("reply", offer.key + json.dumps(answer, default=str)), build)
 
     def _grammar(self, text: str, syntax: GrammarSyntax) -> Grammar:
         from stcon.api import compile_grammar

@@ -5,8 +5,11 @@ Constraints are taken in the spellings that clients send: ``response_format`` (`
 ``choice``, ``grammar``, ``structural_tag``), vLLM's older ``guided_json``, ``guided_regex``, ``guided_choice``,
 ``guided_grammar`` and llama.cpp's ``grammar`` (GBNF); at most one of them in a request.
 
+With ``tools`` a reply is free text, or a value of the schema of ``response_format``, or calls (`stcon.server.tools`).
+
 Our own settings stand in ``stcon``: ``budget`` (default true: a constrained answer is complete within its limit),
-``mode``, ``guards`` (``repeat``, ``max_calls``, ``same_call``), and ``trace`` (streams say which tokens were forced).
+``mode``, ``guards`` (``repeat``, ``max_calls``, ``same_call``), ``trace`` (streams say which tokens were forced),
+and ``tool_format`` (see there).
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from stcon.engine.batch import Guards, Request
 from stcon.engine.sampling import Sampling
 from stcon.errors import GrammarError, InvalidOption, RequestError
 from stcon.server.grammars import Grammars
+from stcon.server.refusals import BadRequest
+from stcon.server.tools import Offer, messages_for, read_offer, refused
 
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
@@ -33,7 +38,8 @@ _SHARED = frozenset({
     "guided_json", "guided_regex", "guided_choice", "guided_grammar", "grammar",
 })  # fmt: skip
 _KNOWN = {
-    "chat": _SHARED | {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice"},
+    "chat": _SHARED
+    | {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"},
     "text": _SHARED | {"prompt", "echo", "suffix", "best_of"},
 }
 _OPEN_OBJECT = {"type": "object"}
@@ -54,20 +60,6 @@ _GUIDED = {
 }
 
 
-class BadRequest(RequestError):
-    """A body that cannot be served.
-
-    Attributes:
-        param: the parameter at fault, None if it is the body as a whole.
-        code: OpenAI's short name of the error, or None.
-    """
-
-    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-        self.code = code
-
-
 def chat_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> Request:
     """A body of /v1/chat/completions.
 
@@ -75,18 +67,24 @@ def chat_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> R
         BadRequest: with the parameter at fault.
     """
     _check_known(body, "chat")
-    if body.get("tools") and body.get("tool_choice") != "none":
-        raise BadRequest("tools are not supported here; use response_format, or tool_choice 'none'", "tools")
-    messages = body.get("messages")
-    if not isinstance(messages, list):
+    offer = read_offer(body, model.chat_template)
+    if not isinstance(body.get("messages"), list):
         raise BadRequest("messages: expected a list of messages", "messages")
-    prompt = _guarded("messages", lambda: model.prompt_ids(messages))
+    prompt = _guarded("messages", lambda: _prompt(model, body["messages"], offer))
     wants = _typed(body, "logprobs", bool, False)
     top = _typed(body, "top_logprobs", int, 0)
     if top and not wants:
         raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs")
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
-    return _request(body, prompt, limit, top if wants else None, grammars)
+    grammar = constraint(body, grammars) if offer is None else reply_grammar(body, offer, grammars)
+    return _request(body, prompt, limit, top if wants else None, grammar)
+
+
+def _prompt(model: Model, messages: list[Any], offer: Offer | None) -> list[int]:
+    shown = messages_for(messages, offer, model.chat_template)
+    if offer is None or not offer.in_template:
+        return model.prompt_ids(shown)
+    return model.encode_prompt(model.render_chat(shown, tools=offer.entries))
 
 
 def text_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> Request:
@@ -111,19 +109,20 @@ def text_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> R
         ids = prompt
     else:
         raise BadRequest("prompt: expected one text, or a list of token ids", "prompt")
-    return _request(body, ids, body.get("max_tokens", 16), _typed(body, "logprobs", int, None), grammars)
+    return _request(
+        body, ids, body.get("max_tokens", 16), _typed(body, "logprobs", int, None), constraint(body, grammars)
+    )
 
 
 def _request(
-    body: Mapping[str, Any], prompt: list[int], limit: Any, logprobs: int | None, grammars: Grammars
+    body: Mapping[str, Any], prompt: list[int], limit: Any, logprobs: int | None, grammar: Grammar | None
 ) -> Request:
     """What both kinds of bodies share."""
     own = _typed(body, "stcon", dict, {})
-    unknown = set(own) - {"budget", "mode", "guards", "trace"}
+    unknown = set(own) - {"budget", "mode", "guards", "trace", "tool_format"}
     if unknown:
         raise BadRequest(f"stcon: unknown setting {min(unknown)!r}", f"stcon.{min(unknown)}")
     stop = body.get("stop") or ()
-    grammar = constraint(body, grammars)
     guards = _guarded("stcon.guards", lambda: Guards(**own.get("guards", {})))
     request = _guarded(
         None,
@@ -161,6 +160,36 @@ def constraint(body: Mapping[str, Any], grammars: Grammars) -> Grammar | None:
     build: Callable[[Any], Grammar] = getattr(grammars, kind)
     grammar: Grammar = _guarded(param, lambda: build(value))
     return grammar
+
+
+def reply_grammar(body: Mapping[str, Any], offer: Offer, grammars: Grammars) -> Grammar:
+    """The grammar of the replies to a body that offers tools, with the answer's schema if it has one too.
+
+    Raises:
+        BadRequest: as `constraint`; names the tool that cannot be enforced.
+    """
+    from stcon.grammar.tools import ToolError
+
+    if body.get("stop"):
+        raise BadRequest("stop: it could cut a tool call; leave it out, or the tools", "stop")
+    found = _constraints(body)
+    for param, kind, _ in found:
+        if kind != "schema" or not param.startswith("response_format"):
+            raise BadRequest(f"tools and {param}: beside tools give response_format with a schema, or nothing", param)
+    param, answer = (found[0][0], found[0][2]) if found and not offer.required else ("tools", None)
+    try:
+        grammar: Grammar = _guarded(param, lambda: grammars.reply(offer, answer))
+    except BadRequest as error:
+        if isinstance(error.__cause__, ToolError):
+            raise refused(error.__cause__) from None
+        raise
+    return grammar
+
+
+def body_grammar(body: Mapping[str, Any], model: Model, grammars: Grammars) -> Grammar | None:
+    """The grammar that a body asks for, tools or not, or None. Raises `BadRequest`."""
+    offer = read_offer(body, model.chat_template)
+    return constraint(body, grammars) if offer is None else reply_grammar(body, offer, grammars)
 
 
 def _constraints(body: Mapping[str, Any]) -> list[tuple[str, str, Any]]:

@@ -6,18 +6,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stcon.errors import GrammarError, Overloaded, RequestError
-from stcon.server.requests import BadRequest
+from stcon.server.refusals import BadRequest
+from stcon.server.replies import FINISH, message_of
 
 if TYPE_CHECKING:
     from stcon.engine.output import Generation, Logprobs
     from stcon.engine.stream import Token
+    from stcon.grammar.grammar import Grammar
     from stcon.vocab.vocabulary import Vocabulary
-
-FINISH = {"stop": "stop", "length": "length", "guard": "length", "cancelled": "length"}
 
 
 def chat_response(
-    generations: Sequence[Generation], vocabulary: Vocabulary, *, name: str, model: str, created: int, cached: int = 0
+    generations: Sequence[Generation],
+    vocabulary: Vocabulary,
+    *,
+    name: str,
+    model: str,
+    created: int,
+    cached: int = 0,
+    grammar: Grammar | None = None,
 ) -> dict[str, Any]:
     """A ``chat.completion`` object.
 
@@ -27,22 +34,26 @@ def chat_response(
         model: the model's id.
         created: seconds since 1970.
         cached: prompt tokens that a cache had.
+        grammar: of the outputs; with tools, it takes them apart.
     """
-    choices = [
-        {
-            "index": index,
-            "message": {"role": "assistant", "content": generation.text, "refusal": None},
-            "logprobs": _chat_logprobs(generation, vocabulary),
-            "finish_reason": FINISH[generation.finish_reason],
-        }
-        for index, generation in enumerate(generations)
-    ]
+    choices = []
+    for index, generation in enumerate(generations):
+        message, reason = message_of(generation, grammar)
+        scores = _chat_logprobs(generation, vocabulary)
+        choices.append({"index": index, "message": message, "logprobs": scores, "finish_reason": reason})
     head = {"id": f"chatcmpl-{name}", "object": "chat.completion", "created": created, "model": model}
     return {**head, "choices": choices, "usage": usage(generations, cached)}
 
 
 def text_response(
-    generations: Sequence[Generation], vocabulary: Vocabulary, *, name: str, model: str, created: int, cached: int = 0
+    generations: Sequence[Generation],
+    vocabulary: Vocabulary,
+    *,
+    name: str,
+    model: str,
+    created: int,
+    cached: int = 0,
+    grammar: Grammar | None = None,
 ) -> dict[str, Any]:
     """A ``text_completion`` object; arguments as for `chat_response`."""
     choices = [

@@ -12,7 +12,7 @@ Source: the paper's Section D.8 and Proposition 3.
 
 from stcon.grammar.tools.compile import ReplyGrammar, compile_reply
 from stcon.grammar.tools.formats import FORMATS, Format, detect_format
-from stcon.grammar.tools.read import Arguments, Begin, Content, End, ReplyReader
+from stcon.grammar.tools.read import Arguments, Begin, Content, End, Event, ReplyReader
 from stcon.grammar.tools.schemas import Parameter, Tool, ToolError, read_tools
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Begin",
     "Content",
     "End",
+    "Event",
     "Format",
     "Parameter",
     "ReplyGrammar",

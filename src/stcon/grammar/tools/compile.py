@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,9 +90,9 @@ def compile_reply(
     build = _Builder(tools, format)
     build.rule("call", choice([build.call(tool) for tool in tools]))
     free = not required and answer is None
-    if answer is not None:
-        build.add_schema(answer, "compact")  # as answers without tools are written
-    build.rule("root", build.root(required=required, parallel=parallel, has_answer=answer is not None))
+    # an answer is written as it is without tools
+    value = None if answer is None else build.add_schema(answer, "compact")
+    build.rule("root", build.root(value, required=required, parallel=parallel))
     try:
         found = compile_source(
             build.source,
@@ -114,12 +115,13 @@ class _Builder:
         self.format = format
         self.source = Source("root")
         self.machines: list[Machine] = []
+        self._known: dict[str, int] = {}
 
     def rule(self, name: str, body: Expression) -> None:
         """Add a rule of one alternative."""
         self.source.rules[name] = Rule(name, (Alternative(body, name, _TOP),), _TOP)
 
-    def root(self, *, required: bool, parallel: bool, has_answer: bool) -> Expression:
+    def root(self, answer: Expression | None, *, required: bool, parallel: bool) -> Expression:
         """The reply."""
         format = self.format
         call = Reference("call", _TOP)
@@ -129,8 +131,8 @@ class _Builder:
         calls = sequence([literal(start), *after])
         if required:
             return calls
-        if has_answer:
-            return Choice((Embedded(len(self.machines) - 1, _TOP), calls))
+        if answer is not None:
+            return Choice((answer, calls))
         if not format.triggers:
             free = regex.parse(r"\s*(?:[^\s{][\s\S]*)?", "python")
             return Choice((Pattern(free), calls))
@@ -170,9 +172,12 @@ class _Builder:
 
     def add_schema(self, schema: Mapping[str, Any] | bool, whitespace: str = _WHITESPACE) -> Expression:
         """A JSON value of `schema`."""
-        self.machines += compile_embedded([schema], whitespace)
-        self.source.schemas.append(schema)
-        return Embedded(len(self.machines) - 1, _TOP)
+        key = json.dumps([schema, whitespace], default=str)
+        if key not in self._known:  # parameters are often of one kind
+            self.machines += compile_embedded([schema], whitespace)
+            self.source.schemas.append(schema)
+            self._known[key] = len(self.machines) - 1
+        return Embedded(self._known[key], _TOP)
 
 
 def _texts(text: str) -> list[Expression]:

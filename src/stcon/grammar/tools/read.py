@@ -74,6 +74,13 @@ class ReplyReader:
         rest, self._text = self._text, ""
         return [Content(rest)]
 
+    @property
+    def calls_are_whole(self) -> bool:
+        """Whether no call has begun that has not ended."""
+        if self._step == self._head:
+            return bool(self.num_calls) and self._text in ("", self.format.closing)
+        return self._step in (self._content, self._beginning, self._rest)
+
     # ------------------------------------------------------------------------------- steps: None: more text is needed
 
     def _beginning(self) -> list[Event] | None:

@@ -17,6 +17,7 @@ _PARAMETER_NAME = re.compile(r"[^<>\s]+")
 _SAYS_NOTHING = frozenset({
     "type", "$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated", "strict",
 })  # fmt: skip
+_FOR_PEOPLE = frozenset({"title", "description", "default", "examples"})
 _SHARED = ("$schema", "$id", "$defs", "definitions")
 _OF_OBJECTS = _SAYS_NOTHING | {"properties", "required", "additionalProperties", "$defs", "definitions"}
 _PLAIN_TEXT = _SAYS_NOTHING | {"enum", "const"}
@@ -103,6 +104,8 @@ class Tool:
             raise self.refusal("expected a schema", place, "invalid schema")
         if not isinstance(schema, dict) or schema.get("type") != "string" or set(schema) - _PLAIN_TEXT:
             shared = {key: self.schema[key] for key in _SHARED if key in self.schema}
+            if isinstance(schema, dict):
+                schema = {key: value for key, value in schema.items() if key not in _FOR_PEOPLE}
             return Parameter(name, required, {**shared, "allOf": [schema]})
         if "enum" not in schema and "const" not in schema:
             return Parameter(name, required)
