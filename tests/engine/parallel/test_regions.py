@@ -54,19 +54,26 @@ def test_decide_words_has_the_probability_of_each(words, seed, kind, num_rows):
 def test_decide_fields_of_a_document():
     """Enums and booleans in a document are decided as wholes; its other fields are written as always."""
     schema = closed(
-        {"a": {"enum": ["red", "green", "grey"]}, "b": string(), "c": {"type": "boolean"}, "d": {"enum": [1, 12]}}
+        {
+            "a": {"enum": ["red", "green", "grey"]},
+            "b": string(),
+            "e": {"enum": ["xab", "xbb"]},
+            "c": {"type": "boolean"},
+            "d": {"enum": [1, 12]},
+        }
     )
     for kind in (FakeModel, RecurrentModel):
         fake = model("own", 3, kind)
         output = decide(fake, PROMPT, stcon.compile(schema), budget=True, max_tokens=60, rows=SessionRows(fake, 8))
         assert [{option.text for option in decision.options} for decision in output.decisions] == [
             {'"red"', '"green"', '"grey"'},
+            {'"xab"', '"xbb"'},
             {"true", "false"},
             {"1", "12"},
         ]
         value = json.loads(output.text)
         chosen = [json.loads(decision.options[0].text) for decision in output.decisions]
-        assert chosen == [value["a"], value["c"], value["d"]]
+        assert chosen == [value["a"], value["e"], value["c"], value["d"]]
 
 
 def test_decide_leaves_large_regions_to_the_tokens():

@@ -4,7 +4,7 @@ A **field** is a lead, text that is forced, and a body, in which there is someth
 segments between cut states (`stcon.grammar.cuts`), so they are found in the machine itself: nested objects come out
 flat; an array or an optional key is one body; after a discriminator the plan is made anew from where the output stands.
 A forced text of fewer than `MIN_LEAD` bytes does not separate two fields (the hyphens of a date): the bodies on both
-sides of it are one.
+sides of it are one. Forced text at the end belongs to the last body.
 
 What a draft reads before its body is the prompt and its **path**: the lead, inside the brackets and after the keys that
 are open there, without the fields before it. That is the context which the paper settled on (its Section D.5 lists what
@@ -64,7 +64,7 @@ def fields_of(segments: Sequence[Segment], start: Configuration, written: bytes 
     fields: list[Field] = []
     lead, anchor, body = b"", start, list[Segment]()
     for segment, following in zip_longest(segments, segments[1:]):
-        is_lead = segment.is_forced and (not body or len(segment.text) >= MIN_LEAD or following is None)
+        is_lead = segment.is_forced and (not body or (len(segment.text) >= MIN_LEAD and following is not None))
         if not is_lead:
             body.append(segment)
             continue

@@ -182,9 +182,9 @@ class _Decider:
 
     def _label(self, field: Field, text: bytes) -> str:
         """What an option is called: its value in JSON, else the field's whole text."""
-        grammar = self.output.grammar
+        grammar, following = self.output.grammar, self.front.fields[self.front.index + 1 :]
         if grammar is not None and grammar.kind == "json":
-            return value_in(field.lead, text)
+            return value_in(field.lead, text + b"".join(other.lead for other in following[:1]))
         return (field.lead + text).decode("utf-8", "replace")
 
     def _spelled(self, field: Field, text: bytes) -> _Scored | None:
