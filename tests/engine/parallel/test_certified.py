@@ -1,9 +1,10 @@
 """Certified decoding writes what sequential decoding writes, in no more passes, whatever the drafts are worth."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parallel_cases import BIASES, MACHINES, SCHEMAS, RecurrentModel, both, check, compiled, form, model
+from parallel_cases import BIASES, MACHINES, SCHEMAS, VOCABULARY, RecurrentModel, both, check, compiled, form, model
 
 import stcon
 from stcon.engine import parallel
@@ -12,6 +13,7 @@ from stcon.engine.batch import SessionRows
 from stcon.engine.sampling import Sampling
 from stcon.errors import InvalidOption, LimitTooSmall
 
+COPIED = VOCABULARY.encode("abcdeedcbaacebdacebd")
 NAMES = [*SCHEMAS, *sorted(MACHINES)]
 
 
@@ -128,6 +130,29 @@ def test_generate_without_a_grammar_is_refused():
     """There are no fields in free text."""
     with pytest.raises(InvalidOption, match="fields"):
         parallel.generate(model(), [1], None)
+
+
+def copying(tokens):
+    """A bias towards what the prompt has after the last three bytes."""
+    text = VOCABULARY.decode(tokens)
+    prompt = VOCABULARY.decode(COPIED)
+    at = prompt.find(text[-3:])
+    rest = prompt[at + 3 :] if at >= 0 else b""
+    wanted = [VOCABULARY.token_bytes(t) or b"-" for t in range(VOCABULARY.size)]
+    return np.array([50.0 * len(data) if rest.startswith(data) else 0.0 for data in wanted], np.float32)
+
+
+@pytest.mark.parametrize("kind", [type(model()), RecurrentModel])
+@pytest.mark.parametrize("lookup", [1, 3])
+def test_generate_lookup_is_sequential_and_saves_passes_where_a_model_copies(kind, lookup):
+    """Drafts found in the prompt are certified like others; the grammar keeps what it forbids out of them."""
+    fake = kind(VOCABULARY, 1, bias=copying, spread=0.01)
+    grammar = stcon.compile_regex("[a-c]{3}[a-e]{20,30}")
+    one, two = both(fake, grammar, COPIED, max_tokens=60, settings=parallel.Settings(lookup=lookup))
+    check(one, two)
+    assert two.passes < one.passes
+    for bias in BIASES:
+        check(*both(model(bias), compiled("flat"), COPIED, max_tokens=99, settings=parallel.Settings(lookup=lookup)))
 
 
 @pytest.mark.parametrize("settings", [{"max_rounds": -1}, {"max_drawn": 1.5}, {"max_plans": True}])

@@ -40,7 +40,7 @@ from stcon.engine.batch.model import BatchModel, Span, StepLogits
 from stcon.engine.output import Output
 from stcon.engine.parallel.drafts import Cursor, Draft, DraftRow, chosen, drawn, new_control
 from stcon.engine.parallel.front import Front
-from stcon.engine.parallel.replay import Guide, Point, Replay, guide, replay
+from stcon.engine.parallel.replay import Guide, Point, Replay, guide, looked_up, replay
 from stcon.engine.parallel.report import Report, Round
 from stcon.errors import DecodingError, InvalidOption
 
@@ -62,14 +62,17 @@ class Settings:
         max_drawn: tokens that a row draws for a field (the paper's cap of the first wave; here a draft that runs away
             costs no pass).
         max_plans: how often the fields are looked for in one output, besides those known from outputs before.
+        lookup: where no field is drafted, what the prompt has after the last bytes written, at least so many of them,
+            is taken for a draft (prompt lookup); 0: never. It pays where a model copies, and else makes passes larger.
     """
 
     max_rounds: int = MAX_ROUNDS
     max_drawn: int = MAX_DRAWN
     max_plans: int = MAX_PLANS
+    lookup: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_rounds", "max_drawn", "max_plans"):
+        for name in ("max_rounds", "max_drawn", "max_plans", "lookup"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise InvalidOption(f"{name}: expected an integer from 0, got {value!r}")
@@ -107,6 +110,7 @@ class Decoder:
         self.drafts: dict[int, Draft] = {}
         self._drafting: dict[int, DraftRow] = {}
         self._rounds: list[Round] = []
+        self._prompt_text = output.vocabulary.decode(prompt_ids) if settings.lookup else b""
         self._row: int = -1  # the front's
         self._trial: int | None = None  # a copy of it, which holds a draft, where it cannot go back
         self._prompt_row: int | None = None  # what drafts are copied from, where the front's row cannot be cut
@@ -196,14 +200,26 @@ class Decoder:
 
     def _expected(self) -> tuple[Guide, Replay] | None:
         """What comes next if the drafts are right; None if they say nothing."""
-        if len(self._rounds) >= self.settings.max_rounds:
+        front, output = self.front, self.output
+        drafted = guide(front.fields, self.drafts, front.index, front.written) if self._rounds_left else None
+        for there in (drafted, self._looked_up()):
+            if there is not None:
+                way = replay(output.control, output.step, there, output.vocabulary, output.limit - len(output.tokens))
+                if way.tokens:
+                    return there, way
+        return None
+
+    def _looked_up(self) -> Guide | None:
+        """What the prompt has after the last bytes of the field; None if it does not have them."""
+        if not self.settings.lookup:
             return None
-        there = guide(self.front.fields, self.drafts, self.front.index, self.front.written)
-        if there is None:
-            return None
-        output = self.output
-        way = replay(output.control, output.step, there, output.vocabulary, output.limit - len(output.tokens))
-        return (there, way) if way.tokens else None
+        found = looked_up(self._prompt_text, self.front.body, self.settings.lookup)
+        return Guide(found, {}, [0], [self.front.index], [len(self.front.written)], is_found=True) if found else None
+
+    @property
+    def _rounds_left(self) -> int:
+        """Rounds over drafts of fields that may still be made."""
+        return max(0, self.settings.max_rounds - sum(round.fields > 0 for round in self._rounds))
 
     # ------------------------------------------------------------------------------------------------- certificate
 
@@ -272,7 +288,8 @@ class Decoder:
                 later.token is not None and later.at >= point.at and there.place(later.offset)[0] == index
                 for later in way.points
             )
-        self._rounds.append(Round(before, drafted, agreed, accepted, len(there.fields), tuple(failed)))
+        fields = 0 if there.is_found else len(there.fields)
+        self._rounds.append(Round(before, drafted, agreed, accepted, fields, tuple(failed)))
 
     def _repair(
         self, there: Guide, way: Replay, point: Point, token: int, row: int, pending: list[int], position: int
@@ -332,7 +349,7 @@ class Decoder:
         self._read_output()
         if self.output.finish is not None:
             return
-        if len(self._rounds) >= self.settings.max_rounds:
+        if not self._rounds_left:
             self.drafts.clear()
             for index in list(self._drafting):
                 self._leave(index)

@@ -47,6 +47,11 @@ class Front:
         self._text += data
 
     @property
+    def body(self) -> bytes:
+        """What is written of the field but for its lead."""
+        return self.written[len(self.fields[self.index].lead) :] if self.index < len(self.fields) else self.written
+
+    @property
     def is_due(self) -> bool:
         """Whether the fields should be looked for from here: a choice may have been made that opens some.
 

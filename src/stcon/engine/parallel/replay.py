@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stcon.vocab.vocabulary import Vocabulary
 
 LOOK_AHEAD = 64  # bytes of text that are split where a draft has no token
+LOOK_BACK = 24  # bytes of the output that are looked for in the prompt
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Guide:
         starts: where the fields' parts begin in `text`, ascending; the first is 0.
         fields: the field of each part.
         skipped: bytes of that field, from its anchor on, before the part.
+        is_found: it was found in the prompt, and nobody drafted it.
     """
 
     text: bytes
@@ -43,6 +45,7 @@ class Guide:
     starts: list[int]
     fields: list[int]
     skipped: list[int]
+    is_found: bool = False
 
     def place(self, offset: int) -> tuple[int, int]:
         """(field, offset in its draft's text) of an offset in `text`."""
@@ -69,6 +72,18 @@ def guide(fields: Sequence[Field], drafts: dict[int, Draft], index: int, written
             break
         index, written = index + 1, b""
     return Guide(bytes(text), found.drawn, found.starts, found.fields, found.skipped) if found.starts else None
+
+
+def looked_up(prompt: bytes, written: bytes, least: int) -> bytes:
+    """What `prompt` has behind the longest end of `written` that it has, of `least` bytes or more; b"" if it has none.
+
+    Source: prompt lookup, the paper's Appendix I; of several places the last.
+    """
+    for size in range(min(len(written), LOOK_BACK), least - 1, -1):
+        at = prompt.rfind(written[-size:])
+        if at >= 0:
+            return prompt[at + size : at + size + LOOK_AHEAD]
+    return b""
 
 
 class Point(NamedTuple):

@@ -14,7 +14,7 @@ class Round:
         drafted: drawn tokens of the draft.
         agreed: those of them before the first of their field that the model would not draw, given the draft before it.
         accepted: those of them before the first of all that it would not draw; they are emitted.
-        fields: parts of fields that the draft held.
+        fields: parts of fields that the draft held; 0: it was found in the prompt.
         failed: fields with a drawn token that the model would not draw, the first of them included.
     """
 
