@@ -7,7 +7,7 @@ import random
 import jsonschema
 import pytest
 
-from stcon.errors import GrammarError
+from stcon.errors import GrammarError, TooLarge
 from stcon.grammar.tools import FORMATS, Arguments, Begin, Content, End, ToolError, compile_reply, read_tools
 from stcon.grammar.tools.formats import detect_format
 
@@ -240,6 +240,16 @@ def test_the_chat_template_tells_the_format(template, name):
     """Each family's template is known by the texts in it."""
     found = detect_format(template)
     assert (found and found.name) == name
+
+
+def test_hostile_tools_are_refused_soon():
+    """Tools past what a machine may hold, and parameters past their limit: refused, in a second or two."""
+    wide = {"properties": {f"p{i}": {"type": "integer", "minimum": i} for i in range(1001)}}
+    with pytest.raises(TooLarge, match="parameters"):
+        compile_reply(read_tools([tool("wide", wide)]), FORMATS["qwen_xml"])
+    many = [tool(f"t{i}", {"properties": {"x": {"enum": [f"{i}-{k}" for k in range(50)]}}}) for i in range(100)]
+    with pytest.raises((TooLarge, ToolError), match="states"):
+        compile_reply(read_tools(many), FORMATS["hermes"], max_states=2_000)
 
 
 def test_many_tools_stay_small():

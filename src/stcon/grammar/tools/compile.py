@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stcon.automata import regex
-from stcon.errors import GrammarError, InvalidOption, Unsupported
+from stcon.errors import GrammarError, InvalidOption, TooLarge, Unsupported
 from stcon.grammar.cfg.compile import compile_source
 from stcon.grammar.cfg.embedded import compile_embedded
 from stcon.grammar.cfg.syntax import (
@@ -33,6 +33,8 @@ from stcon.grammar.tools.formats import PARAMETER, PARAMETER_END, PARAMETER_NAME
 from stcon.grammar.tools.free import not_containing
 from stcon.grammar.tools.read import ReplyReader
 from stcon.grammar.tools.schemas import Parameter, Tool, escape
+
+MAX_PARAMETERS = 1_000  # of all tools, where each is an element
 
 _TOP = Place(1, 1)
 _WHITESPACE = "json"  # as models write arguments, and as chat templates show them
@@ -87,7 +89,11 @@ def compile_reply(
     """
     if not tools:
         raise InvalidOption("a reply with calls needs at least one tool")
-    build = _Builder(tools, format)
+    build = _Builder(format, max_states)
+    if format.xml:
+        num_parameters = sum(len(tool.parameters()) for tool in tools)
+        if num_parameters > MAX_PARAMETERS:
+            raise TooLarge("parameters of all tools", given=num_parameters, limit=MAX_PARAMETERS)
     build.rule("call", choice([build.call(tool) for tool in tools]))
     free = not required and answer is None
     # an answer is written as it is without tools
@@ -110,8 +116,9 @@ def compile_reply(
 
 
 class _Builder:
-    def __init__(self, tools: Sequence[Tool], format: Format) -> None:
-        self.tools = tools
+    def __init__(self, format: Format, max_states: int) -> None:
+        self.max_states = max_states
+        self.num_states = 0
         self.format = format
         self.source = Source("root")
         self.machines: list[Machine] = []
@@ -175,6 +182,9 @@ class _Builder:
         key = json.dumps([schema, whitespace], default=str)
         if key not in self._known:  # parameters are often of one kind
             self.machines += compile_embedded([schema], whitespace)
+            self.num_states += self.machines[-1].num_states
+            if self.num_states > self.max_states:
+                raise TooLarge("states", given=self.num_states, limit=self.max_states, advice="offer fewer tools")
             self.source.schemas.append(schema)
             self._known[key] = len(self.machines) - 1
         return Embedded(self._known[key], _TOP)
