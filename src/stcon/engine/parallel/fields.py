@@ -2,7 +2,7 @@
 
 A **field** is a lead, text that is forced, and a body, in which there is something to choose. Leads and bodies are the
 segments between cut states (`stcon.grammar.cuts`), so they are found in the machine itself: nested objects come out
-flat; an array or an optional key is one body; after a discriminator the plan is made anew from where the output stands.
+flat; an array, or an optional key with the one after it, is one body; after a discriminator the plan is made anew from where the output stands.
 A forced text of fewer than `MIN_LEAD` bytes does not separate two fields (the hyphens of a date): the bodies on both
 sides of it are one. Forced text at the end belongs to the last body.
 
@@ -20,7 +20,7 @@ from itertools import zip_longest
 from json import JSONDecoder
 from weakref import WeakKeyDictionary
 
-from stcon.errors import TooLarge, Unsatisfiable
+from stcon.errors import StconError
 from stcon.grammar.cuts import Segment, cut_states
 from stcon.grammar.machine import Configuration, Machine
 
@@ -93,7 +93,7 @@ class Segments:
         return start in self._known
 
     def after(self, machine: Machine, start: Configuration) -> tuple[Segment, ...]:
-        """The segments from `start` on; none where the outermost level is too large for a plan made in passing.
+        """The segments from `start` on; none where the machine is too large for a plan made in passing.
 
         Cost: see `cut_states`; nothing the second time.
         """
@@ -101,7 +101,7 @@ class Segments:
         if found is None:
             try:
                 found = cut_states(machine, start, max_vertices=MAX_VERTICES).segments
-            except (TooLarge, Unsatisfiable):
+            except StconError:  # a front end that builds rows on demand may refuse to build them all
                 found = ()
             while len(self._known) >= MAX_KEPT:
                 self._known.pop(next(iter(self._known)))
