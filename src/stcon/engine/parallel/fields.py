@@ -1,10 +1,10 @@
 """The fields of a format: blocks of text that can be drafted apart, and what a draft is told of its surroundings.
 
-A **field** is a lead, text that is forced, and a body, in which there is something to choose. Leads and bodies are the
-segments between cut states (`stcon.grammar.cuts`), so they are found in the machine itself: nested objects come out
-flat; an array, or an optional key with the one after it, is one body; after a discriminator the plan is made anew from where the output stands.
-A forced text of fewer than `MIN_LEAD` bytes does not separate two fields (the hyphens of a date): the bodies on both
-sides of it are one. Forced text at the end belongs to the last body.
+A **field** is a lead, text that is forced, and a body, in which there is something to choose. Leads and bodies are
+the segments between cut states (`stcon.grammar.cuts`), so they are found in the machine itself: nested objects come
+out flat; an array, or an optional key with the one after it, is one body; after a discriminator the plan is made anew
+from where the output stands. A forced text of fewer than `MIN_LEAD` bytes does not separate two fields (the hyphens
+of a date): the bodies on both sides of it are one. Forced text at the end belongs to the last body.
 
 What a draft reads before its body is the prompt and its **path**: the lead, inside the brackets and after the keys that
 are open there, without the fields before it. That is the context which the paper settled on (its Section D.5 lists what
