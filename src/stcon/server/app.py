@@ -29,9 +29,12 @@ from stcon.server.metrics import render
 from stcon.server.refusals import BadRequest
 from stcon.server.requests import body_grammar, chat_request, text_request
 from stcon.server.responses import error_body
+from stcon.server.responses_api import ResponseAnswer, as_chat_body, renamed
 
 if TYPE_CHECKING:
     from stcon.models.base import Model
+
+_STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -94,6 +97,7 @@ class Server:
             Route("/v1/models", self._open(self.models)),
             Route("/v1/chat/completions", self._open(functools.partial(self.complete, "chat")), methods=["POST"]),
             Route("/v1/completions", self._open(functools.partial(self.complete, "text")), methods=["POST"]),
+            Route("/v1/responses", self._open(self.respond), methods=["POST"]),
             Route("/v1/grammar/check", self._open(self.check), methods=["POST"]),
         ]
         return Starlette(routes=routes, lifespan=self._lifespan)
@@ -135,10 +139,26 @@ class Server:
             with_trace=handle.request.report_need,
         )
         if body.get("stream"):
-            headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-            return StreamingResponse(answer.stream(handle), media_type="text/event-stream", headers=headers)
+            return StreamingResponse(answer.stream(handle), media_type="text/event-stream", headers=_STREAM_HEADERS)
         status, found = await _unless_gone(request, handle, answer.whole(handle))
         return JSONResponse(found, status)
+
+    async def respond(self, request: Request) -> Response:
+        """OpenAI's responses."""
+        body = await self._body(request)
+        self._check_model(body)
+        handle: Handle = await self._prepare(functools.partial(self._submit_response, body))
+        answer = ResponseAnswer(self.name, body)
+        if body.get("stream"):
+            return StreamingResponse(answer.stream(handle), media_type="text/event-stream", headers=_STREAM_HEADERS)
+        status, found = await _unless_gone(request, handle, answer.whole(handle))
+        return JSONResponse(found, status)
+
+    def _submit_response(self, body: dict[str, Any]) -> Handle:
+        try:
+            return self.batch.submit(chat_request(as_chat_body(body), self.model, self.grammars))
+        except BadRequest as error:
+            raise renamed(error) from None
 
     def _submit(self, kind: Kind, body: dict[str, Any]) -> Handle:
         build = chat_request if kind == "chat" else text_request

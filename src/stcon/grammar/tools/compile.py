@@ -37,6 +37,7 @@ from stcon.grammar.tools.schemas import Parameter, Tool, escape
 MAX_PARAMETERS = 1_000  # of all tools, where each is an element
 
 _TOP = Place(1, 1)
+_WRAPPED = "/allOf/0"  # where a parameter's schema stands in the one that is compiled
 _WHITESPACE = "json"  # as models write arguments, and as chat templates show them
 
 
@@ -173,9 +174,11 @@ class _Builder:
         try:
             return self.add_schema(schema)
         except GrammarError as error:
-            pointer = (error.pointer or "").removeprefix("/allOf/0") if place else error.pointer or ""
+            pointer = error.pointer or ""
+            if place and pointer.startswith(_WRAPPED):
+                pointer = place + pointer.removeprefix(_WRAPPED)
             message = error.message + (f"; {error.advice}" if error.advice else "")
-            raise tool.refusal(message, place + pointer, error.reason) from error
+            raise tool.refusal(message, pointer or place, error.reason) from error
 
     def add_schema(self, schema: Mapping[str, Any] | bool, whitespace: str = _WHITESPACE) -> Expression:
         """A JSON value of `schema`."""
