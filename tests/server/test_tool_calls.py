@@ -191,13 +191,15 @@ BAD = [
     ({"guided_regex": "a*"}, "guided_regex"),
     ({"stcon": {"tool_format": "xml"}}, "stcon.tool_format"),
     ({"functions": []}, "functions"),
+    ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
+    ({"messages": [{"role": "assistant", "tool_calls": [3]}]}, "messages"),
 ]
 
 
 @pytest.mark.parametrize(("more", "param"), BAD, ids=[param + str(i) for i, (_, param) in enumerate(BAD)])
 def test_what_cannot_be_enforced_is_refused(url, more, param):
     """HTTP 400 with the parameter and the JSON pointer; never an answer without the constraint."""
-    answer = httpx.post(url + CHAT, json=ask(**more), timeout=60)
+    answer = httpx.post(url + CHAT, content=json.dumps(ask(**more)), timeout=60)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 

@@ -283,6 +283,8 @@ def _guarded(param: str | None, build: Callable[[], Any]) -> Any:
     except GrammarError as error:
         place = f"{param}{error.pointer or ''}" if param else None
         raise BadRequest(f"{param}: {error}", place, error.reason.replace(" ", "_")) from error
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{param}: half of a surrogate pair is no character", param) from error
     except (RequestError, TypeError) as error:
         name = param or str(error).split(":", 1)[0]
         raise BadRequest(str(error) if param is None else f"{param}: {error}", name) from error

@@ -120,6 +120,8 @@ class Tool:
             raise self.refusal("no text satisfies the parameter's schema", place, "unsatisfiable")
         if any(VALUE_ENDS in text for text in texts):
             raise self.refusal(f"{VALUE_ENDS!r} cannot be written in this format", place)
+        if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
+            raise self.refusal("half of a surrogate pair is no character", place)
         return tuple(dict.fromkeys(texts))
 
 
