@@ -58,6 +58,7 @@ from numpy.typing import NDArray
 
 from stcon.automata.dfa import ByteDfa
 from stcon.errors import TooLarge
+from stcon.grammar.growing import Growing, grow, narrow
 
 DEAD = -1
 UNBUILT = -2
@@ -156,12 +157,12 @@ class Machine:
         self._lo = np.zeros(64, np.int32)
         self._hi = np.full(64, UNBOUNDED, np.int32)
         self._actions: dict[tuple[int, tuple[int, ...]], int] = {}
-        self._action_target = _Growing()
-        self._action_start = _Growing([0])
-        self._action_symbols = _Growing()
+        self._action_target = Growing()
+        self._action_start = Growing([0])
+        self._action_symbols = Growing()
         self._resumes: dict[tuple[int, ...], int] = {}
-        self._resume_start = _Growing()
-        self._resume = _Growing()
+        self._resume_start = Growing()
+        self._resume = Growing()
         self._tables: Tables | None = None
         self._tables_key: tuple[int, ...] = ()
 
@@ -498,12 +499,12 @@ class Machine:
         none = np.zeros(0, np.int32)
         return Tables(
             self._byte_class,
-            _narrow(self._delta[:n, :k]),
-            _narrow(self._label[:n]),
+            narrow(self._delta[:n, :k]),
+            narrow(self._label[:n]),
             self._flags[:n].copy(),
             self._lo[:n].copy() if bounded else none,
             self._hi[:n].copy() if bounded else none,
-            *[_narrow(values.array[: len(values)]) for values in lists],
+            *[narrow(values.array[: len(values)]) for values in lists],
         )
 
     def tables(self) -> Tables:
@@ -540,11 +541,11 @@ class Machine:
         capacity = len(self._label)
         if needed > capacity:
             grown = max(needed, 2 * capacity)
-            self._delta = _grow(self._delta, (grown, self._delta.shape[1]), UNBUILT)
-            self._label = _grow(self._label, (grown,), -1)
-            self._flags = _grow(self._flags, (grown,), 0)
-            self._lo = _grow(self._lo, (grown,), 0)
-            self._hi = _grow(self._hi, (grown,), UNBOUNDED)
+            self._delta = grow(self._delta, (grown, self._delta.shape[1]), UNBUILT)
+            self._label = grow(self._label, (grown,), -1)
+            self._flags = grow(self._flags, (grown,), 0)
+            self._lo = grow(self._lo, (grown,), 0)
+            self._hi = grow(self._hi, (grown,), UNBOUNDED)
             self.generation += 1
         self.num_states = needed
         return first
@@ -581,48 +582,3 @@ class Machine:
             self._members[new] = len(members)
         self.num_classes = count
         self.generation += 1
-
-
-class _Growing:
-    """An int32 list whose storage the kernels can read: amortised append, `generation` counts reallocations."""
-
-    def __init__(self, values: Sequence[int] = ()) -> None:
-        self._data = np.zeros(16, np.int32)
-        self._size = 0
-        self.generation = 0
-        self.extend(values)
-
-    def append(self, value: int) -> None:
-        self.extend((value,))
-
-    def extend(self, values: Sequence[int]) -> None:
-        needed = self._size + len(values)
-        if needed > len(self._data):
-            self._data = _grow(self._data, (max(needed, 2 * len(self._data)),), 0)
-            self.generation += 1
-        self._data[self._size : needed] = values
-        self._size = needed
-
-    def __getitem__(self, index: int) -> int:
-        return int(self._data[index])
-
-    def __len__(self) -> int:
-        return self._size
-
-    @property
-    def array(self) -> Int32:
-        """The over-allocated storage."""
-        return self._data
-
-
-def _narrow(array: Int32) -> Int32:
-    """A contiguous copy as int16 if its values fit, else as it is (typed by what `Tables` calls it)."""
-    fits = array.size == 0 or bool(array.min() >= -(2**15) and array.max() < 2**15)
-    return array.astype(np.int16 if fits else np.int32)
-
-
-def _grow(array: NDArray, shape: tuple[int, ...], fill: int) -> NDArray:  # type: ignore[type-arg]
-    """A copy of `array` with the first axis grown, new entries `fill`."""
-    grown = np.full(shape, fill, array.dtype)
-    grown[: len(array)] = array
-    return grown
