@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import small_machines as small
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from stcon.errors import TooLarge
 from stcon.grammar.machine import Configuration, Machine
 from stcon.grammar.regex import compile_regex
 from stcon.grammar.structure import (
+    forced_bytes,
     forced_chain,
     forced_chains,
     forced_readings,
@@ -55,13 +58,23 @@ def test_forced_is_definition_7(machine: Machine) -> None:
 @given(small.random_machines())
 def test_forced_chains_begin_the_chains_of_configurations(machine: Machine) -> None:
     """What a state forces whatever is below it, every configuration with that state forces too."""
-    chains = forced_chains(machine)
+    chains, only = forced_chains(machine), forced_bytes(machine)
     for _, config in small.explore(machine, machine.initial(), depth=4, limit=30):
         alone = forced_chain(machine, Configuration(config.state), 8)
-        if machine.label(config.state) < 0:
-            assert forced_chain(machine, config, len(alone)) == alone or len(config.stack) > 50
-        if alone and len(alone) < 8:
-            assert any(alone in chain for chain in chains)
+        if machine.label(config.state) < 0:  # random machines have dead ends: a return may lead nowhere
+            assert forced_chain(machine, config, len(alone)) == alone or machine.run(config, alone) is None
+        if len(alone) < 8:
+            rows = forced_by_rows(machine, only, Configuration(config.state), alone)
+            assert not rows or any(rows in chain for chain in chains)
+
+
+def forced_by_rows(machine: Machine, only: NDArray[np.int64], config: Configuration | None, text: bytes) -> bytes:
+    """The beginning of `text` up to where a byte is forced only because another leads to a dead end."""
+    for length, byte in enumerate(text):
+        if config is None or only[config.state] != byte:
+            return text[:length]
+        config = machine.step(config, byte)
+    return text
 
 
 # ------------------------------------------------------------------------------------------------- a decoding step
