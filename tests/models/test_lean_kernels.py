@@ -1,6 +1,7 @@
 """Each fused kernel against its plain reference: on a GPU if there is one, else (where installed) interpreted."""
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ triton = pytest.importorskip("triton")
 from stcon.models.lean import cuda, reference  # noqa: E402
 from stcon.models.lean.cuda import plans  # noqa: E402
 from stcon.models.lean.settings import Delta  # noqa: E402
-from stcon.models.lean.shapes import Heads, Step  # noqa: E402
+from stcon.models.lean.shapes import Heads, Step, packing  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytestmark = [] if DEVICE == "cuda" else pytest.mark.long  # minutes in the interpreter
@@ -127,3 +128,27 @@ def test_delta(size, counts):
     assert close(kept[0][0], kept[1][0])
     assert torch.equal(kept[0][1], kept[1][1])
     assert not at.workspace.arrived.any()
+
+
+@pytest.mark.parametrize(("size", "counts", "total"), [(2, (1, 0, 2), 4), (5, (5, 1, 3), 9), (16, (2, 16, 1), 32)])
+def test_packed_rows_are_the_padded_ones(size, counts, total):
+    """Attention and delta rule over tokens one behind another: real tokens, caches and states as padded rows have."""
+    qkv, heads, norms, kv, _ = attention_case(size, gated=True)
+    at = step(size, lengths=(0, 7, 600), counts=counts, rotated=DIM // 2)
+    packed = replace(at, packing=packing(at.counts, size, total))
+    real, sources = sum(counts), packed.packing.sources
+    ours, theirs = kv.clone(), kv.clone()
+    expected = reference.attend(qkv, heads, norms, theirs, at)[sources][:real]
+    assert close(cuda.attend(qkv[sources].contiguous(), heads, norms, ours, packed)[:real], expected)
+    for row, (length, count) in enumerate(zip((0, 7, 600), counts, strict=True)):
+        assert torch.allclose(ours[:, row, :, : length + count], theirs[:, row, :, : length + count], atol=1e-5)
+    width = DELTA.channels + DELTA.value_heads * DELTA.value_dim + 2 * DELTA.value_heads
+    weights = {"conv": draw(DELTA.channels, 4), "dt_bias": draw(4), "decay": -draw(4).abs(), "delta_norm": draw(64)}
+    mixed, state, recent = draw(ROWS * size, width), draw(ROWS, 4, 32, 64), draw(ROWS, 32, DELTA.channels)
+    kept = [(state.clone(), recent.clone()) for _ in range(2)]
+    expected = reference.delta(mixed, DELTA, weights, 1e-6, *kept[0], at)[sources][:real]
+    found = cuda.delta(mixed[sources].contiguous(), DELTA, weights, 1e-6, *kept[1], packed)[:real]
+    assert close(found, expected)
+    assert close(kept[1][0], kept[0][0])
+    assert torch.allclose(kept[1][1], kept[0][1], atol=1e-5)
+    assert not packed.workspace.arrived.any()

@@ -15,7 +15,7 @@ from stcon.models.lean import llama, qwen3_5, reference
 from stcon.models.lean.cache import Cache
 from stcon.models.lean.checkpoint import Parameters
 from stcon.models.lean.settings import Settings
-from stcon.models.lean.shapes import Step
+from stcon.models.lean.shapes import Step, packing
 
 Tensor = Any
 
@@ -47,14 +47,30 @@ class Network:
         return caches.new_cache(self.settings, rows, capacity, self.device, self.dtype)
 
     def forward(
-        self, tokens: Tensor, lengths: Tensor, cache: Any, counts: Tensor | None = None, all_positions: bool = False
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        cache: Any,
+        counts: Tensor | None = None,
+        all_positions: bool = False,
+        total: int | None = None,
     ) -> Tensor:
-        """See `StaticModel.forward`; `cache` is a `Cache`."""
+        """See `StaticModel.forward`; `cache` is a `Cache`.
+
+        Args:
+            total: at least the sum of `counts`: products are of so many tokens instead of B·S. For steps of at most
+                `MAX_STEP` tokens, without `all_positions`.
+        """
         with torch.inference_mode():
             rows, size = tokens.shape
-            step = Step(rows, size, lengths, counts, cache.cos, cache.sin, cache.workspace)
-            x = self._hidden(self.embed[tokens.reshape(-1)], cache, step)
-            if not all_positions:
+            packed = None if counts is None or total is None or total >= rows * size else packing(counts, size, total)
+            assert packed is None or (size <= caches.MAX_STEP and not all_positions), "packed steps are decode steps"
+            step = Step(rows, size, lengths, counts, cache.cos, cache.sin, cache.workspace, packed)
+            ids = tokens.reshape(-1)
+            x = self._hidden(self.embed[ids if packed is None else ids[packed.sources]], cache, step)
+            if packed is not None:
+                x = x[packed.lasts]
+            elif not all_positions:
                 x = _last(x.view(rows, size, -1), counts)
             logits = self.ops.norm_linear(x, self.parameters["norm"], self.settings.eps, self.head, step, exact=True)
             return logits.view(rows, size, -1) if all_positions else logits

@@ -7,6 +7,7 @@ Each takes the step, of which products need only what kernels work in.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -74,6 +75,9 @@ def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: T
     Returns:
         [M, heads · dim], gated if the layer is.
     """
+    if step.packing is not None:
+        padded = attend(qkv[step.packing.places], shape, norms, kv, replace(step, packing=None))
+        return padded[step.packing.sources]
     rows, size, dim = step.rows, step.size, shape.dim
     num_q, num_kv = shape.heads * dim, shape.kv_heads * dim
     parts = qkv.view(rows, size, -1).split([num_q, num_kv, num_kv, qkv.shape[-1] - num_q - 2 * num_kv], -1)
@@ -152,6 +156,9 @@ def delta(
 
     Source: Yang, Kautz, Hatamizadeh 2024, "Gated Delta Networks"; transformers' Qwen3_5GatedDeltaNet.
     """
+    if step.packing is not None:
+        padded = delta(mixed[step.packing.places], shape, weights, eps, state, recent, replace(step, packing=None))
+        return padded[step.packing.sources]
     rows, size = step.rows, step.size
     num_v = shape.value_heads * shape.value_dim
     x, z, b, a = mixed.view(rows, size, -1).split([shape.channels, num_v, shape.value_heads, shape.value_heads], -1)

@@ -26,6 +26,38 @@ class Heads:
 
 
 @dataclass(frozen=True)
+class Packing:
+    """The real tokens of a step one behind another, M in all, the rows' in their order; what is left over is anything.
+
+    Attributes:
+        firsts: int32[B], where each row's tokens begin.
+        sources: int64[M], each token's place among the padded ones.
+        places: int64[B·S], the place of each padded one here; of padding any.
+        lasts: int64[B], the place of each row's last token; of a row without any, any.
+    """
+
+    firsts: Tensor
+    sources: Tensor
+    places: Tensor
+    lasts: Tensor
+
+
+def packing(counts: Tensor, size: int, total: int) -> Packing:
+    """How to pack rows of `counts` (int32[B]) tokens out of `size`, at most `total` together. Waits for nothing."""
+    import torch
+
+    rows, device = len(counts), counts.device
+    ends = counts.long().cumsum(0)
+    firsts = ends - counts
+    place = torch.arange(total, device=device)
+    row = torch.searchsorted(ends, place, right=True).clamp(max=rows - 1)
+    sources = row * size + (place - firsts[row]).clamp(max=size - 1)
+    token = torch.arange(size, device=device).minimum((counts.long() - 1).clamp(min=0)[:, None])
+    places = (firsts[:, None] + token).clamp(max=total - 1).reshape(-1)
+    return Packing(firsts.int(), sources, places, (ends - 1).clamp(min=0))
+
+
+@dataclass(frozen=True)
 class Step:
     """S tokens for each of B rows.
 
@@ -35,6 +67,7 @@ class Step:
         counts: int32[B], real tokens of each row; None: S.
         cos, sin: float32[capacity, rope.dim / 2].
         workspace: the cache's, for kernels that need one.
+        packing: tokens stand one behind another; None: row b's stand at b·S, padded.
     """
 
     rows: int
@@ -44,6 +77,7 @@ class Step:
     cos: Tensor
     sin: Tensor
     workspace: Any = None
+    packing: Packing | None = None
 
     @cached_property
     def host_lengths(self) -> list[int]:

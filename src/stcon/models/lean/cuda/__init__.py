@@ -131,6 +131,7 @@ def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: T
     if single is not None:
         return _attend_one(qkv, shape, norms, kv, step, out, single)
     plan = plans.decode(step.rows * shape.kv_heads, step.size * group, shape.dim)
+    firsts, counts = _packed(step)
     q_norm, k_norm = norms or (step.cos, step.cos)
     attention.decode_kernel[(plan.splits, plan.tiles, step.rows * shape.kv_heads)](
         qkv,
@@ -141,6 +142,8 @@ def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: T
         kv[0],
         kv[1],
         step.lengths,
+        firsts,
+        counts,
         out,
         step.workspace.partial,
         step.workspace.stats,
@@ -164,6 +167,7 @@ def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: T
         BLOCK_Q=plan.block_q,
         BLOCK_T=plan.block_t,
         BLOCK_S=MAX_STEP,
+        PACKED=step.packing is not None,
         PDL=plans.PDL,
         num_warps=plan.warps,
         num_stages=plan.stages,
@@ -288,6 +292,7 @@ def delta(
         recent,
         step.lengths,
         step.lengths if step.counts is None else step.counts,
+        _packed(step)[0],
         out,
         step.workspace.deltas,
         step.workspace.arrived,
@@ -301,6 +306,7 @@ def delta(
         TAPS=shape.taps,
         WINDOW=WINDOW,
         COUNTS=step.counts is not None,
+        PACKED=step.packing is not None,
         PRECISION=_precision(mixed.dtype),
         T=1 if step.size == 1 else MAX_STEP,
         PDL=plans.PDL,
@@ -309,6 +315,13 @@ def delta(
         **plans.launch(),
     )
     return out
+
+
+def _packed(step: Step) -> tuple[Tensor, Tensor]:
+    """Where each row's tokens begin, and how many there are; anything where none are packed."""
+    if step.packing is None or step.counts is None:
+        return step.lengths, step.lengths
+    return step.packing.firsts, step.counts
 
 
 def _precision(dtype: Any) -> str:

@@ -74,6 +74,8 @@ def decode_kernel(
     keys,  # [B, KVH, capacity, D], rows and heads apart by the strides
     values,
     lengths,  # int32[B]
+    firsts,  # int32[B] if PACKED: where a row's tokens begin
+    counts,  # int32[B] if PACKED: its tokens
     out,  # [B S, KVH G D]
     partial,  # float32[programs, BLOCK_Q, D]
     stats,  # float32[programs, 2, BLOCK_Q]
@@ -97,11 +99,13 @@ def decode_kernel(
     BLOCK_Q: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_S: tl.constexpr,
+    PACKED: tl.constexpr,
     PDL: tl.constexpr,
 ):
     split, tile, pid = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     head, b = pid % KVH, (pid // KVH).to(tl.int64)
     length = tl.load(lengths + b)  # written by the caller, before the step
+    first, num = b * S, S
     share = tl.maximum(tl.cdiv(tl.cdiv(length, SPLITS), BLOCK_T) * BLOCK_T, LEAST)
     active = tl.maximum(tl.cdiv(length, share), 1)
     if split >= active:
@@ -116,15 +120,17 @@ def decode_kernel(
         prefetch(keys + ahead, PDL)
         prefetch(values + ahead, PDL)
     begin(PDL)
+    if PACKED:  # found by the step itself, so not before the kernels before this one have ended
+        first, num = tl.load(firsts + b).to(tl.int64), tl.load(counts + b)
 
     r = tile * BLOCK_Q + tl.arange(0, BLOCK_Q)
     token, member = r // G, head * G + r % G
-    is_query = token < S
-    line = (b * S + token) * stride
+    is_query = token < num
+    line = (first + token) * stride
     dtype = keys.dtype.element_ty
     rs = tl.arange(0, BLOCK_S)
-    is_new = (rs < S) & (split == 0)
-    source = qkv + (b * S + rs) * stride + (KVH * G + head) * D
+    is_new = (rs < num) & (split == 0)
+    source = qkv + (first + rs) * stride + (KVH * G + head) * D
     # no branch around the new keys: their loads and the queries' are under way together
     q = rotated(qkv + line + member * D, q_norm, cos, sin, length + token, is_query, eps, NORM, ROT, D).to(dtype)
     inside = is_new & (length + rs < capacity)
@@ -149,7 +155,7 @@ def decode_kernel(
             q, old_k, old_v, is_query[:, None] & filled[None, :], scale, best, total, acc, PRECISION
         )
 
-    place = (b * S + token)[:, None] * (KVH * G * D) + (member * D)[:, None] + d[None, :]
+    place = (first + token)[:, None] * (KVH * G * D) + (member * D)[:, None] + d[None, :]
     group = pid * tl.num_programs(1) + tile
     if active > 1:
         rq = tl.arange(0, BLOCK_Q)
