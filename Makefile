@@ -5,11 +5,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test test-long check format clean
+.PHONY: help demo test test-long test-integrations check format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-torch ## install, fetch the default model, run one extraction and show its tokens
 	$(BIN)/stcon pull
@@ -25,6 +25,10 @@ test: $(VENV)/.installed-dev ## the tests (tests of the model are skipped if it 
 test-long: $(VENV)/.installed-dev ## the long sweeps too (many minutes)
 	@$(BIN)/stcon pull || echo 'make: the default model could not be fetched; its tests will be skipped'
 	$(BIN)/python -m pytest
+
+test-integrations: $(VENV)/.installed-dev ## other people's loops, those that are installed (minutes; -rs says which are skipped)
+	@$(BIN)/stcon pull
+	$(BIN)/python -m pytest -rs tests/integrations
 
 check: $(VENV)/.installed-dev ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check .
