@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stcon.bench.masks_peers import _Spelling
+from stcon.bench.masks_peers import Spelling
 from stcon.bench.workloads import Workload
 from stcon.engine.control import Mode, Step
 from stcon.vocab.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ class Llguidance:
         from llguidance import LLTokenizer
         from llguidance._tokenizer import TokenizerWrapper
 
-        wrapper = TokenizerWrapper(_Spelling(vocabulary))
+        wrapper = TokenizerWrapper(Spelling(vocabulary))
         self.vocabulary = vocabulary
         self._tokenizer = LLTokenizer(wrapper, n_vocab=vocabulary.size, eos_token=list(vocabulary.end_ids))
         self._matchers: dict[str, Any] = {}

@@ -55,7 +55,7 @@ class LlguidanceEngine:
         self.options = {"whitespace_flexible": True, "slices": "general_slices() (default)"}
         self._new = LLMatcher
         self._num_words = vocabulary.num_words
-        wrapper = TokenizerWrapper(_Spelling(vocabulary))
+        wrapper = TokenizerWrapper(Spelling(vocabulary))
         self._tokenizer = LLTokenizer(wrapper, n_vocab=vocabulary.size, eos_token=list(vocabulary.end_ids))
 
     def compile(self, case: Case) -> Callable[[], Session]:
@@ -77,7 +77,7 @@ class LlguidanceEngine:
         return start
 
 
-class _Spelling:
+class Spelling:
     """What llguidance asks of a tokenizer."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:

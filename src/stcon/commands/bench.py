@@ -13,6 +13,7 @@ from stcon.commands.bench_batch import jobs, throughput, turns
 from stcon.commands.bench_budget import budget
 from stcon.commands.bench_certified import certified
 from stcon.commands.bench_grammars import grammars
+from stcon.commands.bench_loop import loop
 from stcon.commands.bench_masks import masks
 from stcon.commands.inputs import environment, json_option, write_json
 from stcon.commands.progress import Progress
@@ -117,3 +118,4 @@ for _command in (budget, masks, throughput, jobs, turns):
     bench.add_command(_command)
 bench.add_command(grammars)
 bench.add_command(certified)
+bench.add_command(loop)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
     from stcon.models.base import Model, Session
 
-__all__ = ["Finish", "Generation", "generate"]
+__all__ = ["Finish", "Generation", "decode", "generate"]
 
 
 def generate(
@@ -87,7 +87,19 @@ def generate(
         engine = engine_for(model)
         if engine is not None and engine.takes(output):
             return engine.decode(output)
-    session = model.session()
+    return decode(output, model.session(), drip=drip, started=started)
+
+
+def decode(output: Output, session: Session, *, drip: bool = False, started: float | None = None) -> Generation:
+    """Decode an output that has not begun: the loop itself, for controls other than a grammar's.
+
+    Args:
+        output: what to decode.
+        session: of its model, empty.
+        drip: as in `generate`.
+        started: when the clock began (`time.perf_counter`); None: now.
+    """
+    started = perf_counter() if started is None else started
     output.begin()
     while output.finish is None:
         output.take(_pass(output, session, drip))

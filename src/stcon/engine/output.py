@@ -217,6 +217,9 @@ class Output:
         Raises:
             DecodingError: the constraint admits no token, or the logits are not numbers.
         """
+        step = self._step
+        if step.later is not None:  # a loop that can find it while the model runs does not come here
+            self._step = step._replace(mask=step.later(), later=None)
         self._implied(*self._draw(logits))
 
     def can_take_greedily(self) -> bool:
