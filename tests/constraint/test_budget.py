@@ -97,6 +97,7 @@ def test_restrict_is_free_above_worst() -> None:
     for config in configurations(machine, 3):
         packed = config.pack()
         worst = budget.worst(packed)
+        assert worst <= budget.most(int(packed[1]))
         for token, data in enumerate(words):
             after = machine.run(config, data)
             if after is not None:

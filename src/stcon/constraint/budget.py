@@ -93,6 +93,12 @@ class Budget:
             return sys.maxsize
         return self._worst_place + int(self._worst_symbol[config[3 : 3 + int(config[1])]].sum())
 
+    def most(self, depth: int) -> int:
+        """A number that is at least `worst` of every configuration with a stack of `depth`. Cost: O(1)."""
+        if self._may_be_stuck or depth + self._worst_height > STACK_CAP:
+            return sys.maxsize
+        return self._worst_place + depth * self._largest_symbol
+
     def restrict(self, config: Int32, remaining: int, out: Int32) -> bool:
         """Take from a mask at `config` (int32[W]) the tokens after which no text is completed within `remaining`.
 
@@ -172,6 +178,7 @@ class Budget:
         counters = table.counters
         self._points = (table.base, counters.from_low, counters.representative, counters.top)
         self._worst_place, self._worst_height, self._worst_symbol = table.worst_costs()
+        self._largest_symbol = int(self._worst_symbol.max(initial=0))
 
 
 def _live_bytes(machine: Machine) -> frozenset[int]:

@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon.constraint.history_masks import HistoryMasks, MarkedKernel
+from stcon.constraint.quiet import shared_by
 from stcon.constraint.segments import Beginning, Bool, Segmenter, common_prefix, segmenter_for, text_prefix
 from stcon.errors import DecodingError, InvalidOption
 from stcon.grammar.history import EMPTY, History
@@ -150,6 +151,7 @@ class Planner:
         self.policy = policy
         self.heal = heal
         self.segmenter: Segmenter = segmenter_for(vocabulary)
+        self._shared = shared_by(kernel, vocabulary)
         self._ends = np.zeros(vocabulary.num_words * 32, np.uint8)
         self._ends[list(vocabulary.end_ids)] = 1
         self._end_words: Int32 = np.packbits(self._ends, bitorder="little").view(np.int32)
@@ -159,8 +161,28 @@ class Planner:
         return self.plan(self.kernel.machine.initial().pack())
 
     def step(self, plan: Plan, token: int) -> Plan:
-        """The plan after sampling `token` (not an end token) where `plan` led."""
-        return self.plan(plan.config, plan.tail, token, plan.history)
+        """The plan after sampling `token` (not an end token) where `plan` led.
+
+        Cost: some 20 µs where nothing is forced, and where the same plan was made before; else see `plan`.
+        """
+        quiet = self._shared.places.after(self.histories, plan, token)
+        if quiet is not None:
+            return self._quiet(plan, token, *quiet)
+        depth = int(plan.config[1])
+        key = (self.policy, self.heal, plan.config[: 3 + depth].tobytes(), plan.tail, token, plan.history)
+        found = self._shared.plans.find(key)
+        if found is None:
+            found = self.plan(plan.config, plan.tail, token, plan.history)
+            self._shared.plans.keep(key, found)
+        return found
+
+    def _quiet(self, last: Plan, token: int, config: Int32, mask: Int32) -> Plan:
+        """The plan of a token after which nothing is forced."""
+        tail = Tail()
+        if self.policy != "any":
+            tail = last.tail.extended(token, self.vocabulary.token_bytes(token) or b"")
+            tail = self.trimmed(tail) if self.policy == "canonical" else tail
+        return Plan([], False, b"", config, EMPTY, 0, mask, tail, False, True)
 
     def plan(self, config: Int32, tail: Tail | None = None, last: int | None = None, history: History = EMPTY) -> Plan:
         """What follows `last` without the model.

@@ -1,0 +1,142 @@
+"""Quick plans: where nothing is forced after a token, which is most of the time, and where a plan was made before.
+
+`Planner.step` asks here first. What it gets is what `Planner.plan` would give, or None:
+
+* **Quiet places.** Whether a configuration forces any text, and whether its mask is the kernel's own with two tokens
+  or more, are facts of the configuration; they are found out once and kept (`QuietPlaces`). A token that leads to a
+  quiet one, outside every collection whose elements may not repeat, needs no forced text, no split and no cover.
+* **Plans made before.** Streams of one grammar meet the same choices after the same text (`true` or `false`, a member
+  of an enumeration): plans that bring forced text are kept by all that they depend on (`Remembered`).
+
+Both belong to a kernel and are shared by its planners, from any thread: entries are never changed, and losing a race
+costs one computation.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stcon.grammar.history import EMPTY
+
+if TYPE_CHECKING:
+    from stcon.constraint.forced import Plan
+    from stcon.constraint.history_masks import HistoryMasks
+    from stcon.vocab import Vocabulary
+
+Int32 = NDArray[np.int32]
+
+MAX_PLACES = 32_768
+MAX_PLANS = 512
+
+
+class _Kernel(Protocol):
+    def advance(self, config: Int32, data: bytes) -> bool: ...
+
+    def trace(self, config: Int32, data: bytes) -> list[list[int]] | None: ...
+
+    def mask(self, config: Int32, out: Int32) -> None: ...
+
+
+class QuietPlaces:
+    """Where nothing is forced, for one kernel.
+
+    Args:
+        vocabulary: the kernel's.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._places: dict[bytes, bool] = {}
+        ends = np.zeros(vocabulary.num_words * 32, np.uint8)
+        ends[list(vocabulary.end_ids)] = 1
+        self._spelled: Int32 = ~np.packbits(ends, bitorder="little").view(np.int32)
+
+    def after(self, histories: HistoryMasks, plan: Plan, token: int) -> tuple[Int32, Int32] | None:
+        """Where `token` leads from `plan`, and the mask there, if that is a quiet place; None if not, or not known.
+
+        Returns:
+            The configuration, int32[67], and its mask, int32[W].
+
+        Cost: two calls of the kernel; where the place was not met before, a mask and a step of forced text more.
+        """
+        kernel: _Kernel = histories.kernel
+        data = self._vocabulary.token_bytes(token) if 0 <= token < self._vocabulary.size else None
+        if data is None or plan.history != EMPTY:
+            return None
+        config = plan.config.copy()
+        marks = histories.kernel.machine.marks
+        if not marks:
+            if not kernel.advance(config, data) or histories.kernel.machine.marks:
+                return None
+        elif kernel.trace(config, data) != []:
+            return None
+        place = config[: 3 + int(config[1])].tobytes()
+        is_quiet = self._places.get(place)
+        if is_quiet is None:
+            if len(self._places) >= MAX_PLACES:
+                self._places.clear()
+            is_quiet = self._places[place] = self._is_quiet(histories, config)
+        if not is_quiet:
+            return None
+        mask = np.empty(self._vocabulary.num_words, np.int32)
+        kernel.mask(config, mask)
+        return config, mask
+
+    def _is_quiet(self, histories: HistoryMasks, config: Int32) -> bool:
+        mask = np.empty(self._vocabulary.num_words, np.int32)
+        if not histories.mask(config, EMPTY, mask) or histories.forced(config, EMPTY, 1):
+            return False
+        words = (mask & self._spelled).view(np.uint32)
+        return int(np.bitwise_count(words).sum()) >= 2
+
+
+class Remembered:
+    """The plans used last, by what they depend on."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, key: Hashable) -> Plan | None:
+        """The plan of `key`."""
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is not None:
+                self._plans.move_to_end(key)
+            return plan
+
+    def keep(self, key: Hashable, plan: Plan) -> None:
+        """Remember `plan`; the one used longest ago is forgotten. Its arrays are not to be written to any more."""
+        plan.config.flags.writeable = plan.mask.flags.writeable = False
+        with self._lock:
+            self._plans[key] = plan
+            if len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)
+
+
+class Shared:
+    """What all planners of one kernel share."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.places = QuietPlaces(vocabulary)
+        self.plans = Remembered()
+
+
+_shared: WeakKeyDictionary[object, Shared] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def shared_by(kernel: object, vocabulary: Vocabulary) -> Shared:
+    """That of `kernel`, made when first asked for."""
+    with _lock:
+        found = _shared.get(kernel)
+        if found is None:
+            found = _shared[kernel] = Shared(vocabulary)
+        return found
