@@ -156,6 +156,8 @@ class LimitedPlanner:
         remaining -= len(tokens)
         if remaining < 0:
             return None
+        if remaining >= 2 * self.budget.most(int(plan.config[1])) + RESERVE:  # far from the limit, quickly known
+            return LimitedPlan(plan, tuple(tokens), healed, remaining, None, None)
         worst = self.budget.worst(plan.config)
         if self._is_remembering and remaining < 2 * worst + RESERVE:
             witness = self.witnesses.find(plan.config, plan.history, remaining)
