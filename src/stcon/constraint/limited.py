@@ -102,6 +102,22 @@ class LimitedPlanner:
             raise LimitTooSmall(limit, len(found) if found and len(found) > limit else None)
         return limited
 
+    def least(self, limit: int) -> int:
+        """Tokens that are enough for a whole text: the fewest, or, where something is remembered, those of one found.
+
+        Raises:
+            LimitTooSmall: they are more than `limit`.
+        """
+        config = self.planner.kernel.machine.initial().pack()
+        if self._is_remembering:
+            found = self.witnesses.find(config, EMPTY, limit + RESERVE + self.budget.worst(config))
+            needed = None if found is None else len(found)
+        else:
+            needed = self.budget.need(config)
+        if needed is None or needed > limit:
+            raise LimitTooSmall(limit, needed)
+        return needed
+
     def step(self, limited: LimitedPlan, token: int) -> LimitedPlan:
         """The plan after drawing `token`, which is admissible and `admits` takes."""
         last, remaining = limited.plan, limited.remaining

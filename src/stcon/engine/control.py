@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Mode: TypeAlias = Literal["free", "mask", "any", "canonical"]
 
-_POLICY: dict[str, Literal["none", "any", "canonical"]] = {"mask": "none", "any": "any", "canonical": "canonical"}
+POLICY: dict[str, Literal["none", "any", "canonical"]] = {"mask": "none", "any": "any", "canonical": "canonical"}
 
 
 class Limit(NamedTuple):
@@ -240,7 +240,7 @@ def control_for(grammar: Grammar | None, vocabulary: Vocabulary, mode: Mode, lim
     from stcon.constraint.sharing import kernel_for, machine_of
 
     kernel = kernel_for(machine_of(grammar), vocabulary)
-    planner = Planner(vocabulary, kernel, policy=_POLICY[mode])
+    planner = Planner(vocabulary, kernel, policy=POLICY[mode])
     if limit is None:
         return PlannedControl(planner, mode)
     from stcon.constraint.budget import budget_for

@@ -28,6 +28,7 @@ from stcon.engine.adjust import Adjustment
 from stcon.engine.control import Control, Limit, Mode, Step, control_for
 from stcon.engine.sampling import Float32, Sampling, apply_bitmask, count_bits
 from stcon.engine.stream import Kind, TextStream, Token
+from stcon.engine.thinking import Thinking, ThinkingControl, fewest_tokens
 from stcon.errors import InvalidOption, PromptTooLong
 
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ class Generation:
         parallel: how it came about, if fields were decoded in parallel (`stcon.engine.parallel`).
         decisions: with ``decide="sequence"``, the fields that were decided as wholes.
         logprobs: if asked for, one entry a token; None for a forced token, which was not drawn from logits.
+        thinking: the text before the answer, without its mark; None where the output did not think. `text`, `value` and
+            `complete` are the answer's.
+        thinking_tokens: how many of `tokens` are the thinking, its mark and the gap behind it.
+        need: fewest tokens that the whole output could have taken (where items or names may not repeat, not more than
+            that); None where no limit was kept.
     """
 
     text: str
@@ -114,6 +120,9 @@ class Generation:
     logprobs: tuple[Logprobs | None, ...] | None = None
     parallel: Report | None = None
     decisions: tuple[Decision, ...] | None = None
+    thinking: str | None = None
+    thinking_tokens: int = 0
+    need: int | None = None
 
     @property
     def forced_share(self) -> float:
@@ -143,6 +152,8 @@ class Output:
         logprobs: how many alternatives to report with each drawn token (0: the token's own); None: none.
         adjustment: added to the logits.
         control: decides instead of `grammar` and `mode` (another engine's, to be compared with).
+        thinking: the output thinks first, and `grammar`, `stop` and `text` are the answer's alone.
+        on_thought: called with each piece of the thinking's text.
 
     Attributes:
         pending: emitted (or prompt) tokens that were not fed yet; whoever feeds them takes them out.
@@ -171,6 +182,8 @@ class Output:
         logprobs: int | None = None,
         adjustment: Adjustment | None = None,
         control: Control | None = None,
+        thinking: Thinking | None = None,
+        on_thought: Callable[[str], None] | None = None,
     ) -> None:
         check_limit(max_tokens)
         room = model.context_length - len(prompt_ids)
@@ -195,7 +208,16 @@ class Output:
         self._stream = stream
         self._shaped = False
         self._step = Step(())
-        self._control = control or control_for(grammar, self.vocabulary, mode, self.limit if budget else None)
+        self._thoughts: TextStream | None = None
+        self._close_id = None if thinking is None else thinking.close_id
+        self._on_thought = on_thought
+        self._least: int | None = None
+        most = self.limit if budget else None
+        if thinking is not None:
+            self._thoughts = TextStream((thinking.close,))
+            self._control: Control = ThinkingControl(thinking, grammar, self.vocabulary, mode, most)
+        else:
+            self._control = control or control_for(grammar, self.vocabulary, mode, most)
 
     def begin(self) -> None:
         """Emit the grammar's forced beginning.
@@ -205,6 +227,7 @@ class Output:
         """
         started = perf_counter()
         self._step = self._control.begin()
+        self._least = fewest_tokens(self._control)
         self.mask_s += perf_counter() - started
         self._emit(self._step, "forced", 0)
 
@@ -265,6 +288,11 @@ class Output:
         """int32[W]: the tokens that may be drawn next; None for all."""
         return self._step.mask
 
+    @property
+    def num_thinking(self) -> int | None:
+        """Tokens of the thinking, its mark and the gap included; None while it goes on."""
+        return self._control.num_tokens if isinstance(self._control, ThinkingControl) else 0
+
     def need(self) -> int | None:
         """Fewest tokens that complete the output from here; None where that is not known (no limit is kept)."""
         return None if self.finish is not None else self._control.need()
@@ -277,14 +305,18 @@ class Output:
 
     def close(self) -> None:
         """Release the text held back for a stop string or a character; after the last token."""
+        if self._thoughts is not None and self.num_thinking is None:
+            self._think(b"", final=True)
         self._push(b"", final=True)
 
     def result(self, total_s: float) -> Generation:
         """The finished output; `total_s`: seconds since its start."""
         grammar, text = self.grammar, self.text.text
-        data = b"".join(token.data for token in self.tokens)
+        num_thinking = len(self.tokens) if self.num_thinking is None else min(self.num_thinking, len(self.tokens))
+        data = b"".join(token.data for token in self.tokens[num_thinking:])
         # by the machine's own definition, not by the kernel that decoded it
         complete = grammar is not None and not self.text.stopped and grammar.accepts(data)
+        complete &= self.num_thinking is not None
         return Generation(
             text=text,
             value=_parse(text) if complete and grammar is not None and grammar.kind == "json" else None,
@@ -301,6 +333,9 @@ class Output:
             decode_s=max(0.0, total_s - self.prefill_s),
             mask_s=self.mask_s,
             logprobs=None if self.logprobs is None else tuple(self.logprobs),
+            thinking=None if self._thoughts is None else self._thoughts.text,
+            thinking_tokens=num_thinking,
+            need=self._least,
         )
 
     # ------------------------------------------------------------------------------------------------- drawing
@@ -363,7 +398,7 @@ class Output:
                 break
         else:
             if step.is_done:
-                self.finish = "length" if self._shaped else "stop"
+                self.finish = "length" if self._is_shaped else "stop"
             elif len(self.tokens) == self.limit:
                 self.finish = "length"
         if self.finish is not None:
@@ -378,7 +413,28 @@ class Output:
             self.logprobs.append(None)
         if self._on_token is not None:
             self._on_token(token)
-        self._push(token.data)
+        if self._thoughts is not None and not self._answers(len(self.tokens)):
+            is_mark = token.id == self._close_id
+            self._think(token.data, final=is_mark or len(self.tokens) == self.num_thinking)
+            self._thoughts.stopped |= is_mark
+        else:
+            self._push(token.data)
+
+    def _answers(self, number: int) -> bool:
+        """Whether the token of this number, from 1, is the answer's."""
+        return self.num_thinking is not None and number > self.num_thinking
+
+    @property
+    def _is_shaped(self) -> bool:
+        """Whether the limit made the output another one than it would have been."""
+        return self._shaped or (isinstance(self._control, ThinkingControl) and self._control.is_cut)
+
+    def _think(self, data: bytes, *, final: bool = False) -> None:
+        """Pass `data` on as text of the thinking."""
+        assert self._thoughts is not None, "only an output that thinks"
+        piece = self._thoughts.push(data, final=final)
+        if piece and self._on_thought is not None:
+            self._on_thought(piece)
 
     def _push(self, data: bytes, *, final: bool = False) -> None:
         """Pass `data` on as text."""

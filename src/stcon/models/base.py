@@ -109,8 +109,18 @@ class Model(ABC):
         """The Jinja source that renders a conversation, or None for a model without one."""
         return None
 
-    def render_chat(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+    def render_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
         """The conversation as the prompt's text, ending where the model's answer begins.
+
+        Args:
+            messages: each with ``role`` and ``content``.
+            tools: JSON Schemas of functions.
+            options: what else the template reads (``enable_thinking`` …).
 
         Raises:
             InvalidOption: the model has no chat template, or the template refuses the messages.
@@ -119,7 +129,7 @@ class Model(ABC):
 
         if self.chat_template is None:
             raise InvalidOption(f"model {self.name!r} has no chat template; pass the prompt as text with raw=True")
-        return render_chat(self.chat_template, messages, tools=tools, special=self.special_names())
+        return render_chat(self.chat_template, messages, tools=tools, special=self.special_names(), options=options)
 
     def special_names(self) -> Mapping[str, str]:
         """What a chat template may name: ``bos_token``, ``eos_token`` and the like, with their text."""

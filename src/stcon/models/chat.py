@@ -22,6 +22,7 @@ def render_chat(
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
     special: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> str:
     """The prompt that `template` makes of `messages`, ending where the assistant's answer begins.
 
@@ -30,6 +31,7 @@ def render_chat(
         messages: each with ``role`` and ``content`` (and whatever else the template reads).
         tools: JSON Schemas of functions, passed to the template as they are.
         special: text of the special tokens a template may name (``bos_token`` …).
+        options: what else the template reads (``enable_thinking`` …).
 
     Raises:
         InvalidOption: not a list of messages, or the template refuses them.
@@ -44,10 +46,17 @@ def render_chat(
 
     compiled = _compile(template)
     try:
-        text: str = compiled.render(
-            messages=list(messages), tools=tools, documents=None, add_generation_prompt=True, **(special or {})
-        )
-    except (TemplateError, TypeError, KeyError, AttributeError) as error:
+        own = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
+        text: str = compiled.render({**(options or {}), **own, **(special or {})})
+    except (
+        TemplateError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise InvalidOption(f"the model's chat template refuses these messages: {_one_line(error)}") from error
     return text
 

@@ -137,6 +137,7 @@ class Server:
             self.model.vocabulary,
             with_usage=isinstance(options, dict) and bool(options.get("include_usage")),
             with_trace=handle.request.report_need,
+            with_reasoning=body.get("include_reasoning") is not False,
         )
         if body.get("stream"):
             return StreamingResponse(answer.stream(handle), media_type="text/event-stream", headers=_STREAM_HEADERS)

@@ -3,13 +3,13 @@
 Constraints are taken in the spellings that clients send: ``response_format`` (``text``, ``json_object``,
 ``json_schema``, strict or not: all are enforced; ``structural_tag``), ``structured_outputs`` (``json``, ``regex``,
 ``choice``, ``grammar``, ``structural_tag``), vLLM's older ``guided_json``, ``guided_regex``, ``guided_choice``,
-``guided_grammar`` and llama.cpp's ``grammar`` (GBNF); at most one of them in a request.
+``guided_grammar`` and llama.cpp's ``grammar`` (GBNF) and ``json_schema``; at most one of them in a request.
 
 With ``tools`` a reply is free text, or a value of the schema of ``response_format``, or calls (`stcon.server.tools`).
 
 Our own settings stand in ``stcon``: ``budget`` (default true: a constrained answer is complete within its limit),
 ``mode``, ``guards`` (``repeat``, ``max_calls``, ``same_call``), ``trace`` (streams say which tokens were forced),
-and ``tool_format`` (see there).
+``thinking`` (`stcon.server.thinking`) and ``tool_format`` (`stcon.server.tools`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,30 @@ from typing import TYPE_CHECKING, Any
 from stcon.engine.adjust import Adjustment
 from stcon.engine.batch import Guards, Request
 from stcon.engine.sampling import Sampling
-from stcon.errors import GrammarError, InvalidOption, RequestError
+from stcon.errors import GrammarError, RequestError
 from stcon.server.grammars import Grammars
 from stcon.server.refusals import BadRequest
+from stcon.server.thinking import Wish, read_wish, thinking_prompt
 from stcon.server.tools import Offer, messages_for, read_offer, refused
 
 if TYPE_CHECKING:
+    from stcon.engine.thinking import Thinking
     from stcon.grammar.grammar import Grammar
     from stcon.models.base import Model
 
 DEFAULT_MAX_TOKENS = 1024  # where a request gives no limit; less where the context ends before
+DEFAULT_TEXT_TOKENS = 16  # the same of /v1/completions, as OpenAI has it
 
 _IGNORED = frozenset({"model", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
 _SHARED = frozenset({
     "temperature", "top_p", "top_k", "min_p", "seed", "n", "stop", "stream", "stream_options", "presence_penalty",
     "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "stcon", "response_format", "structured_outputs",
-    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "grammar",
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "grammar", "json_schema",
 })  # fmt: skip
 _KNOWN = {
     "chat": _SHARED
-    | {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"},
+    | {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"}
+    | {"chat_template_kwargs", "reasoning_effort", "thinking_token_budget", "include_reasoning"},
     "text": _SHARED | {"prompt", "echo", "suffix", "best_of"},
 }
 _OPEN_OBJECT = {"type": "object"}
@@ -57,6 +61,7 @@ _GUIDED = {
     "guided_choice": "choice",
     "guided_grammar": "grammar",
     "grammar": "gbnf",
+    "json_schema": "schema",
 }
 
 
@@ -70,21 +75,24 @@ def chat_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> R
     offer = read_offer(body, model.chat_template)
     if not isinstance(body.get("messages"), list):
         raise BadRequest("messages: expected a list of messages", "messages")
-    prompt = _guarded("messages", lambda: _prompt(model, body["messages"], offer))
+    limit = _limit(body, "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens")
+    wish = read_wish(body, limit)
+    rendered = _guarded("messages", lambda: _rendered(model, body["messages"], offer, wish))
+    text, thinking = thinking_prompt(model, rendered, wish)
+    prompt = _guarded("messages", lambda: model.encode_prompt(text))
     wants = _typed(body, "logprobs", bool, False)
     top = _typed(body, "top_logprobs", int, 0)
     if top and not wants:
         raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs")
-    limit = body.get("max_completion_tokens", body.get("max_tokens"))
     grammar = constraint(body, grammars) if offer is None else reply_grammar(body, offer, grammars)
-    return _request(body, prompt, limit, top if wants else None, grammar)
+    return _request(body, prompt, limit, top if wants else None, grammar, thinking)
 
 
-def _prompt(model: Model, messages: list[Any], offer: Offer | None) -> list[int]:
+def _rendered(model: Model, messages: list[Any], offer: Offer | None, wish: Wish) -> str:
+    """The conversation as the prompt's text."""
     shown = messages_for(messages, offer, model.chat_template)
-    if offer is None or not offer.in_template:
-        return model.prompt_ids(shown)
-    return model.encode_prompt(model.render_chat(shown, tools=offer.entries))
+    tools = offer.entries if offer is not None and offer.in_template else None
+    return model.render_chat(shown, tools=tools, options=wish.options)
 
 
 def text_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> Request:
@@ -109,17 +117,22 @@ def text_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> R
         ids = prompt
     else:
         raise BadRequest("prompt: expected one text, or a list of token ids", "prompt")
-    return _request(
-        body, ids, body.get("max_tokens", 16), _typed(body, "logprobs", int, None), constraint(body, grammars)
-    )
+    limit = _limit(body, "max_tokens", DEFAULT_TEXT_TOKENS)
+    return _request(body, ids, limit, _typed(body, "logprobs", int, None), constraint(body, grammars))
 
 
 def _request(
-    body: Mapping[str, Any], prompt: list[int], limit: Any, logprobs: int | None, grammar: Grammar | None
+    body: Mapping[str, Any],
+    prompt: list[int],
+    limit: int,
+    logprobs: int | None,
+    grammar: Grammar | None,
+    thinking: Thinking | None = None,
 ) -> Request:
     """What both kinds of bodies share."""
     own = _typed(body, "stcon", dict, {})
-    unknown = set(own) - {"budget", "mode", "guards", "trace", "tool_format"}
+    known = {"budget", "mode", "guards", "trace", *(("tool_format", "thinking") if "messages" in body else ())}
+    unknown = set(own) - known
     if unknown:
         raise BadRequest(f"stcon: unknown setting {min(unknown)!r}", f"stcon.{min(unknown)}")
     stop = body.get("stop") or ()
@@ -129,7 +142,7 @@ def _request(
         lambda: Request(
             prompt,
             grammar,
-            max_tokens=_guarded("max_tokens", lambda: _limit(limit)),
+            max_tokens=limit,
             mode=own.get("mode", "canonical"),
             sampling=_sampling(body),
             n=_number(body, "n", 1),
@@ -139,6 +152,7 @@ def _request(
             adjustment=_adjustment(body),
             guards=guards,
             report_need=_typed(own, "trace", bool, False, "stcon."),
+            thinking=thinking,
         ),
     )
     assert isinstance(request, Request), "built above"
@@ -151,7 +165,7 @@ def constraint(body: Mapping[str, Any], grammars: Grammars) -> Grammar | None:
     Raises:
         BadRequest: several constraints, an unknown one, or one that does not compile; names the JSON pointer.
     """
-    found = list(_constraints(body))
+    found = body_constraints(body)
     if not found:
         return None
     if len(found) > 1:
@@ -172,7 +186,7 @@ def reply_grammar(body: Mapping[str, Any], offer: Offer, grammars: Grammars) -> 
 
     if body.get("stop"):
         raise BadRequest("stop: it could cut a tool call; leave it out, or the tools", "stop")
-    found = _constraints(body)
+    found = body_constraints(body)
     for param, kind, _ in found:
         if kind != "schema" or not param.startswith("response_format"):
             raise BadRequest(f"tools and {param}: beside tools give response_format with a schema, or nothing", param)
@@ -192,13 +206,15 @@ def body_grammar(body: Mapping[str, Any], model: Model, grammars: Grammars) -> G
     return constraint(body, grammars) if offer is None else reply_grammar(body, offer, grammars)
 
 
-def _constraints(body: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
-    """Every constraint of a body as (parameter, kind, what)."""
+def body_constraints(body: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """Every constraint of a body as (parameter, method of `Grammars`, what). Raises `BadRequest`."""
     found = []
     format_ = body.get("response_format")
     if format_ is not None:
         kind = format_.get("type") if isinstance(format_, dict) else None
-        if kind == "json_object":
+        if kind == "json_object" and format_.get("schema") is not None:  # as llama.cpp takes it
+            found.append(("response_format.schema", "schema", format_["schema"]))
+        elif kind == "json_object":
             found.append(("response_format", "schema", _OPEN_OBJECT))
         elif kind == "json_schema":
             inner = format_.get("json_schema")
@@ -211,6 +227,9 @@ def _constraints(body: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
             raise BadRequest(f"response_format: unknown type {kind!r}", "response_format.type")
     structured = _typed(body, "structured_outputs", dict, {})
     for name, value in structured.items():
+        if name == "json_object" and value in (None, True, False):
+            found += [("structured_outputs.json_object", "schema", _OPEN_OBJECT)] if value else []
+            continue
         kind = _STRUCTURED.get(name)
         if kind is None:
             raise BadRequest(f"structured_outputs: {name!r} is not supported", f"structured_outputs.{name}")
@@ -244,11 +263,12 @@ def _adjustment(body: Mapping[str, Any]) -> Adjustment:
     return Adjustment(_number(body, "presence_penalty", 0.0), _number(body, "frequency_penalty", 0.0), numbers)
 
 
-def _limit(limit: Any) -> int:
+def _limit(body: Mapping[str, Any], name: str, default: int = DEFAULT_MAX_TOKENS) -> int:
+    limit = body.get(name)
     if limit is None:
-        return DEFAULT_MAX_TOKENS
+        return default
     if type(limit) is not int or limit < 1:
-        raise InvalidOption(f"expected an integer from 1, got {limit!r}")
+        raise BadRequest(f"{name}: expected an integer from 1, got {limit!r}", name)
     return limit
 
 

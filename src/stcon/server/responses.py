@@ -25,6 +25,7 @@ def chat_response(
     created: int,
     cached: int = 0,
     grammar: Grammar | None = None,
+    with_reasoning: bool = True,
 ) -> dict[str, Any]:
     """A ``chat.completion`` object.
 
@@ -35,11 +36,14 @@ def chat_response(
         created: seconds since 1970.
         cached: prompt tokens that a cache had.
         grammar: of the outputs; with tools, it takes them apart.
+        with_reasoning: messages have the text of the thinking, where there was any.
     """
     choices = []
     for index, generation in enumerate(generations):
         message, reason = message_of(generation, grammar)
-        scores = _chat_logprobs(generation, vocabulary)
+        if with_reasoning and generation.thinking is not None:
+            message["reasoning_content"] = generation.thinking
+        scores = chat_scores(generation.tokens, generation.logprobs, vocabulary, generation.thinking_tokens)
         choices.append({"index": index, "message": message, "logprobs": scores, "finish_reason": reason})
     head = {"id": f"chatcmpl-{name}", "object": "chat.completion", "created": created, "model": model}
     return {**head, "choices": choices, "usage": usage(generations, cached)}
@@ -60,7 +64,7 @@ def text_response(
         {
             "index": index,
             "text": generation.text,
-            "logprobs": _text_logprobs(generation, vocabulary),
+            "logprobs": text_scores(generation.tokens, generation.logprobs, vocabulary),
             "finish_reason": FINISH[generation.finish_reason],
         }
         for index, generation in enumerate(generations)
@@ -70,7 +74,7 @@ def text_response(
 
 
 def usage(generations: Sequence[Generation], cached: int) -> dict[str, Any]:
-    """Token counts, and what is ours: passes of the model, and tokens written without asking it."""
+    """Token counts, OpenAI's and ours."""
     prompt = generations[0].prompt_tokens if generations else 0
     completion = sum(len(generation.tokens) for generation in generations)
     return {
@@ -78,10 +82,20 @@ def usage(generations: Sequence[Generation], cached: int) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
-        "stcon": {
-            "passes": sum(generation.passes for generation in generations),
-            "forced_tokens": sum(generation.forced for generation in generations),
-        },
+        "completion_tokens_details": {"reasoning_tokens": sum(one.thinking_tokens for one in generations)},
+        "stcon": own_usage(generations),
+    }
+
+
+def own_usage(generations: Sequence[Generation]) -> dict[str, int | None]:
+    """What is ours: passes of the model, tokens written without asking it, and the fewest an output could take.
+
+    The last is None where nothing is enforced, or no limit is kept.
+    """
+    return {
+        "passes": sum(generation.passes for generation in generations),
+        "forced_tokens": sum(generation.forced for generation in generations),
+        "need": generations[0].need if generations else None,
     }
 
 
@@ -99,12 +113,17 @@ def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
     return 400, {"error": {"message": str(error), "type": "invalid_request_error", "param": param, "code": code}}
 
 
-def _chat_logprobs(generation: Generation, vocabulary: Vocabulary) -> dict[str, Any] | None:
-    """One entry a token of the text that was drawn; forced tokens were never scored and have none."""
-    if generation.logprobs is None:
+def chat_scores(
+    tokens: Sequence[Token], logprobs: Sequence[Logprobs | None] | None, vocabulary: Vocabulary, first: int
+) -> dict[str, Any] | None:
+    """Chat's ``logprobs`` of the tokens from `first` on: one entry a token of the text that was drawn.
+
+    Forced tokens were never scored and have none.
+    """
+    if logprobs is None:
         return None
     content = []
-    for token, entry in zip(generation.tokens, generation.logprobs, strict=True):
+    for token, entry in list(zip(tokens, logprobs, strict=True))[first:]:
         if entry is not None and token.data:
             top = [_entry(vocabulary.token_bytes(other) or b"", value) for other, value in entry.top]
             content.append({**_entry(token.data, entry.logprob), "top_logprobs": top})
@@ -115,12 +134,14 @@ def _entry(data: bytes, logprob: float) -> dict[str, Any]:
     return {"token": data.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(data)}
 
 
-def _text_logprobs(generation: Generation, vocabulary: Vocabulary) -> dict[str, Any] | None:
-    if generation.logprobs is None:
+def text_scores(
+    tokens: Sequence[Token], logprobs: Sequence[Logprobs | None] | None, vocabulary: Vocabulary, offset: int = 0
+) -> dict[str, Any] | None:
+    """Text completions' ``logprobs``, of tokens whose text begins `offset` characters into the output's."""
+    if logprobs is None:
         return None
     drawn: list[tuple[int, Token, Logprobs]] = []
-    offset = 0
-    for token, entry in zip(generation.tokens, generation.logprobs, strict=True):
+    for token, entry in zip(tokens, logprobs, strict=True):
         if entry is not None and token.data:
             drawn.append((offset, token, entry))
         offset += len(token.text)

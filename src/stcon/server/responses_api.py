@@ -1,8 +1,8 @@
 """``/v1/responses``: its bodies read as chat bodies, and its objects and events.
 
 Taken: ``input`` (a text; messages, ``function_call`` and ``function_call_output`` items), ``instructions``,
-``max_output_tokens``, ``temperature``, ``top_p``, ``text.format``, function ``tools``, ``tool_choice``,
-``parallel_tool_calls``, ``stream``. Nothing is stored, so ``previous_response_id`` is refused.
+``max_output_tokens``, ``temperature``, ``top_p``, ``text.format``, ``reasoning.effort``, function ``tools``,
+``tool_choice``, ``parallel_tool_calls``, ``stream``. Nothing is stored, so ``previous_response_id`` is refused.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from stcon.engine.batch import Failed, Finished, Handle, Piece
 from stcon.server.refusals import BadRequest
-from stcon.server.replies import new_reply
-from stcon.server.responses import error_body
+from stcon.server.response_items import Items
+from stcon.server.responses import error_body, own_usage
 
 if TYPE_CHECKING:
     from stcon.engine.output import Generation
 
 _SAME = frozenset({
     "model", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "temperature",
-    "top_p", "top_k", "min_p", "seed", "stream", "tool_choice", "parallel_tool_calls", "stcon",
+    "top_p", "top_k", "min_p", "seed", "stream", "tool_choice", "parallel_tool_calls", "stcon", "chat_template_kwargs",
 })  # fmt: skip
-_OWN = frozenset({"input", "instructions", "max_output_tokens", "text", "tools"})
-_IF_EMPTY = frozenset({"include", "previous_response_id", "reasoning", "background", "conversation", "prompt"})
+_OWN = frozenset({"input", "instructions", "max_output_tokens", "text", "tools", "reasoning"})
+_IF_EMPTY = frozenset({"include", "previous_response_id", "background", "conversation", "prompt"})
 _TEXT_PARTS = ("input_text", "output_text", "text")
 _RENAMED = (
     (r"^response_format\.json_schema", "text.format"),
@@ -35,6 +35,7 @@ _RENAMED = (
     (r"^messages", "input"),
     (r"^max_tokens|^max_completion_tokens", "max_output_tokens"),
     (r"^tools/(\d+)/function", r"tools/\1"),
+    (r"^reasoning_effort", "reasoning.effort"),
 )
 
 
@@ -57,6 +58,8 @@ def as_chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
         chat["response_format"] = format_
     if body.get("tools") is not None:
         chat["tools"] = _tools(body["tools"])
+    if (effort := _effort(body)) is not None:
+        chat["reasoning_effort"] = effort
     return chat
 
 
@@ -93,6 +96,7 @@ class ResponseAnswer:
             "temperature": body.get("temperature"),
             "top_p": body.get("top_p"),
             "text": body.get("text") or {"format": {"type": "text"}},
+            "reasoning": body.get("reasoning"),
             "store": False,
             "error": None,
         }
@@ -103,15 +107,18 @@ class ResponseAnswer:
             if isinstance(event, Failed):
                 return error_body(event.error)
             if isinstance(event, Finished):
-                items = _Items(handle)
-                for _ in (*items.feed(event.generation.text), *items.finish(event.generation.finish_reason)):
+                items = Items(handle)
+                answer = event.generation
+                for _ in (*items.feed("", answer.thinking or ""), *items.feed(answer.text)):
+                    continue
+                for _ in items.finish(answer.finish_reason):
                     continue
                 return 200, self._object(items, event)
         raise RuntimeError("a request ended without an output")
 
     async def stream(self, handle: Handle) -> AsyncIterator[str]:
         """Server-sent events. Leaving it early cancels the request."""
-        items, number = _Items(handle), 0
+        items, number = Items(handle), 0
 
         def sent(event: Mapping[str, Any]) -> str:
             nonlocal number
@@ -127,7 +134,7 @@ class ResponseAnswer:
                     yield sent({"type": "error", **{key: error[key] for key in ("message", "param", "code")}})
                     return
                 if isinstance(event, Piece):
-                    for found in items.feed(event.text):
+                    for found in items.feed(event.text, event.thought):
                         yield sent(found)
                     continue
                 for found in items.finish(event.generation.finish_reason):
@@ -137,91 +144,12 @@ class ResponseAnswer:
         finally:
             handle.cancel()
 
-    def _object(self, items: _Items, finished: Finished | None) -> dict[str, Any]:
+    def _object(self, items: Items, finished: Finished | None) -> dict[str, Any]:
         """The object; with `finished` as it ends."""
         details = None if items.status != "incomplete" else {"reason": "max_output_tokens"}
         usage = None if finished is None else _usage(finished.generation, finished.cached_tokens)
         found = {"status": items.status, "output": items.output, "incomplete_details": details, "usage": usage}
         return {**self._head, **found}
-
-
-class _Items:
-    """The items of an output as it is written, and the events that say so."""
-
-    def __init__(self, handle: Handle) -> None:
-        self.output: list[dict[str, Any]] = []
-        self.status = "in_progress"
-        self._reply = new_reply(handle.request.grammar)
-        self._is_open = False
-
-    def feed(self, text: str) -> Iterator[dict[str, Any]]:
-        """The events of `text`, the next of the output."""
-        deltas = self._reply.feed(text) if self._reply else [{"content": text}] if text else []
-        yield from self._deltas(deltas)
-
-    def finish(self, reason: str) -> Iterator[dict[str, Any]]:
-        """The events at the end."""
-        if self._reply:
-            yield from self._deltas(self._reply.finish())
-            reason = self._reply.finish_reason(reason)
-        if not self.output:
-            yield from self._open(_message())
-        whole = reason in {"stop", "tool_calls"}
-        yield from self._close("completed" if whole else "incomplete")
-        self.status = "completed" if whole else "incomplete"
-
-    def _deltas(self, deltas: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for delta in deltas:
-            if "content" in delta:
-                if not self._is_open:
-                    yield from self._open(_message())
-                self.output[-1]["content"][0]["text"] += delta["content"]
-                yield self._event("output_text.delta", content_index=0, delta=delta["content"], logprobs=[])
-                continue
-            call = delta["tool_calls"][0]
-            if "id" in call:
-                yield from self._close("completed")
-                yield from self._open(_call(call["id"], call["function"]["name"]))
-            if call["function"]["arguments"]:
-                self.output[-1]["arguments"] += call["function"]["arguments"]
-                yield self._event("function_call_arguments.delta", delta=call["function"]["arguments"])
-
-    def _open(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        self.output.append(item)
-        self._is_open = True
-        empty = {**item, "content": []} if item["type"] == "message" else dict(item)
-        yield {"type": "response.output_item.added", "output_index": len(self.output) - 1, "item": empty}
-        if item["type"] == "message":
-            yield self._event("content_part.added", content_index=0, part=dict(item["content"][0]))
-
-    def _close(self, status: str) -> Iterator[dict[str, Any]]:
-        if not self._is_open:
-            return
-        self._is_open = False
-        item = self.output[-1]
-        item["status"] = status
-        if item["type"] == "message":
-            part = item["content"][0]
-            yield self._event("output_text.done", content_index=0, text=part["text"], logprobs=[])
-            yield self._event("content_part.done", content_index=0, part=part)
-        else:
-            yield self._event("function_call_arguments.done", arguments=item["arguments"], name=item["name"])
-        yield {"type": "response.output_item.done", "output_index": len(self.output) - 1, "item": item}
-
-    def _event(self, kind: str, **more: Any) -> dict[str, Any]:
-        place = {"item_id": self.output[-1]["id"], "output_index": len(self.output) - 1}
-        return {"type": f"response.{kind}", **place, **more}
-
-
-def _message() -> dict[str, Any]:
-    part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-    name = f"msg_{uuid4().hex}"
-    return {"id": name, "type": "message", "role": "assistant", "status": "in_progress", "content": [part]}
-
-
-def _call(call_id: str, name: str) -> dict[str, Any]:
-    about = {"id": f"fc_{uuid4().hex}", "type": "function_call", "status": "in_progress"}
-    return {**about, "call_id": call_id, "name": name, "arguments": ""}
 
 
 def _usage(generation: Generation, cached: int) -> dict[str, Any]:
@@ -230,9 +158,9 @@ def _usage(generation: Generation, cached: int) -> dict[str, Any]:
         "input_tokens": generation.prompt_tokens,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": generation.thinking_tokens},
         "total_tokens": generation.prompt_tokens + written,
-        "stcon": {"passes": generation.passes, "forced_tokens": generation.forced},
+        "stcon": own_usage([generation]),
     }
 
 
@@ -271,7 +199,7 @@ def _add(messages: list[dict[str, Any]], item: Any, place: str) -> None:
     elif kind == "function_call_output":
         content = _text(item.get("output"), f"{place}/output")
         messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
-    else:
+    elif kind != "reasoning":  # what was thought before is not shown to the model again
         raise BadRequest(f"input: an item of type {kind!r} is not supported", f"{place}/type")
 
 
@@ -305,6 +233,18 @@ def _format(body: Mapping[str, Any]) -> dict[str, Any] | None:
     if "schema" not in given:
         raise BadRequest("text.format: expected an object with 'schema'", "text.format")
     return {"type": "json_schema", "json_schema": {"name": given.get("name"), "schema": given["schema"]}}
+
+
+def _effort(body: Mapping[str, Any]) -> Any:
+    """``reasoning.effort``; there are no summaries of what was thought."""
+    given = body.get("reasoning")
+    if given is None:
+        return None
+    if not isinstance(given, dict) or set(given) - {"effort", "summary", "generate_summary"}:
+        raise BadRequest("reasoning: expected an object with 'effort'", "reasoning")
+    if any(given.get(name) not in (None, "auto") for name in ("summary", "generate_summary")):
+        raise BadRequest("reasoning: summaries are not supported", "reasoning.summary")
+    return given.get("effort")
 
 
 def _tools(given: Any) -> Any:

@@ -22,6 +22,7 @@ from stcon.engine.control import Mode
 from stcon.engine.output import Generation, Logprobs
 from stcon.engine.sampling import Sampling
 from stcon.engine.stream import Token
+from stcon.engine.thinking import Thinking
 from stcon.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Request:
         guards: what ends an output that runs in circles; nothing by default.
         report_need: whether pieces carry the number of tokens to the shortest valid ending.
         cache_prompt: whether the prompt cache may be used for it, and may keep it.
+        thinking: the prompt ends where the output thinks before it answers; None: it answers at once.
 
     Raises:
         InvalidOption: `n` or `logprobs` is out of its range.
@@ -64,6 +66,7 @@ class Request:
     guards: Guards = field(default_factory=Guards)
     report_need: bool = False
     cache_prompt: bool = True
+    thinking: Thinking | None = None
 
     def __post_init__(self) -> None:
         _check_range("n", self.n, 1, MAX_OUTPUTS)
@@ -81,6 +84,8 @@ class Piece:
         text: the text they complete; may be empty, and may lag behind the tokens by part of a character or stop string.
         logprobs: if asked for, one entry a token; None for a forced token.
         need: fewest tokens that complete the output from here, if asked for and known.
+        thought: the text of the thinking that they complete; may be empty.
+        thinking_tokens: how many of `tokens`, the first ones, are the thinking's.
     """
 
     index: int
@@ -88,6 +93,8 @@ class Piece:
     text: str
     logprobs: tuple[Logprobs | None, ...] | None = None
     need: int | None = None
+    thought: str = ""
+    thinking_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Writer:
         self.is_over = False
         self._tokens: list[Token] = []
         self._text: list[str] = []
+        self._thought: list[str] = []
         self._submitted = perf_counter()
         self._started = self._submitted
         self.output = Output(
@@ -50,6 +51,8 @@ class Writer:
             stream=self._text.append,
             logprobs=request.logprobs,
             adjustment=request.adjustment,
+            thinking=request.thinking,
+            on_thought=self._thought.append,
         )
         self.num_tokens = self.output.num_prompt + self.output.limit
         self.output.begin()
@@ -71,8 +74,9 @@ class Writer:
             ids = [token.id for token in output.tokens]
             if request.guards.fires(ids, output.text.text):
                 output.cut("guard")
-        if self._tokens or self._text:
+        if self._tokens or self._text or self._thought:
             first = len(output.tokens) - len(self._tokens)
+            thinking = len(output.tokens) if output.num_thinking is None else output.num_thinking
             self.handle.push(
                 Piece(
                     self.index,
@@ -80,10 +84,12 @@ class Writer:
                     "".join(self._text),
                     None if output.logprobs is None else tuple(output.logprobs[first:]),
                     output.need() if request.report_need else None,
+                    "".join(self._thought),
+                    min(max(0, thinking - first), len(self._tokens)),
                 )
             )
-            self._tokens.clear()
-            self._text.clear()
+            for written in (self._tokens, self._text, self._thought):
+                written.clear()
         if output.finish is not None and not self.is_over:
             self.is_over = True
             generation = output.result(perf_counter() - self._started)
