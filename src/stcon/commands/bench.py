@@ -13,8 +13,11 @@ from stcon.commands.bench_batch import jobs, throughput, turns
 from stcon.commands.bench_budget import budget
 from stcon.commands.bench_certified import certified
 from stcon.commands.bench_grammars import grammars
+from stcon.commands.bench_levels import levels
 from stcon.commands.bench_loop import loop
 from stcon.commands.bench_masks import masks
+from stcon.commands.bench_memory import memory
+from stcon.commands.bench_passes import passes
 from stcon.commands.inputs import environment, json_option, write_json
 from stcon.commands.progress import Progress
 
@@ -119,3 +122,6 @@ for _command in (budget, masks, throughput, jobs, turns):
 bench.add_command(grammars)
 bench.add_command(certified)
 bench.add_command(loop)
+bench.add_command(memory)
+bench.add_command(passes)
+bench.add_command(levels)
