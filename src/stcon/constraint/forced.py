@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stcon.constraint.history_masks import HistoryMasks, MarkedKernel
-from stcon.constraint.quiet import shared_by
+from stcon.constraint.quiet import Quiet, shared_by
 from stcon.constraint.segments import Beginning, Bool, Segmenter, common_prefix, segmenter_for, text_prefix
 from stcon.errors import DecodingError, InvalidOption
 from stcon.grammar.history import EMPTY, History
@@ -167,7 +167,7 @@ class Planner:
         """
         quiet = self._shared.places.after(self.histories, plan, token)
         if quiet is not None:
-            return self._quiet(plan, token, *quiet)
+            return self._quiet(plan, token, quiet)
         depth = int(plan.config[1])
         key = (self.policy, self.heal, plan.config[: 3 + depth].tobytes(), plan.tail, token, plan.history)
         found = self._shared.plans.find(key)
@@ -176,13 +176,13 @@ class Planner:
             self._shared.plans.keep(key, found)
         return found
 
-    def _quiet(self, last: Plan, token: int, config: Int32, mask: Int32) -> Plan:
+    def _quiet(self, last: Plan, token: int, at: Quiet) -> Plan:
         """The plan of a token after which nothing is forced."""
         tail = Tail()
         if self.policy != "any":
             tail = last.tail.extended(token, self.vocabulary.token_bytes(token) or b"")
             tail = self.trimmed(tail) if self.policy == "canonical" else tail
-        return Plan([], False, b"", config, EMPTY, 0, mask, tail, False, True)
+        return Plan([], False, b"", at.config, at.history, 0, at.mask, tail, False, True)
 
     def plan(self, config: Int32, tail: Tail | None = None, last: int | None = None, history: History = EMPTY) -> Plan:
         """What follows `last` without the model.

@@ -78,7 +78,7 @@ class HistoryMasks:
         """Read `data`, moving `config`; the history after it, or None, and `config` unchanged, if it may not follow."""
         before = config.copy()
         after = self.follow(config, history, data)
-        if after is not None and not self._is_alive(config, after):
+        if after is not None and not self.is_alive(config, after):
             config[:] = before
             return None
         return after
@@ -161,7 +161,8 @@ class HistoryMasks:
     def _scarce(self) -> ScarceElements:
         return ScarceElements(self.kernel, self._tokens)
 
-    def _is_alive(self, config: Int32, history: History) -> bool:
+    def is_alive(self, config: Int32, history: History) -> bool:
+        """Whether a text that is at `config` with `history` can be completed."""
         if at_risk(history, int(config[1])) is None:
             return True
         with self.kernel.lock:  # a search may build rows
@@ -171,7 +172,7 @@ class HistoryMasks:
         """Whether `stcon.grammar.liveness.read` is not defined on `data`."""
         work = config.copy()
         after = self.follow(work, history, data)
-        return after is None or not self._is_alive(work, after)
+        return after is None or not self.is_alive(work, after)
 
     def _ends_again(self, scope: Scope) -> Iterator[int]:
         """The tokens that end the present string, a name or an item, as an earlier one."""

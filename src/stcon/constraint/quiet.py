@@ -3,8 +3,8 @@
 `Planner.step` asks here first. What it gets is what `Planner.plan` would give, or None:
 
 * **Quiet places.** Whether a configuration forces any text, and whether its mask is the kernel's own with two tokens
-  or more, are facts of the configuration; they are found out once and kept (`QuietPlaces`). A token that leads to a
-  quiet one, outside every collection whose elements may not repeat, needs no forced text, no split and no cover.
+  or more, are facts of the configuration and of a history that holds no elements; they are found out once and kept
+  (`QuietPlaces`). A token that leads to a quiet place needs no forced text, no split and no cover.
 * **Plans made before.** Streams of one grammar meet the same choices after the same text (`true` or `false`, a member
   of an enumeration): plans that bring forced text are kept by all that they depend on (`Remembered`).
 
@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stcon.grammar.history import EMPTY
+from stcon.grammar.history import History
 
 if TYPE_CHECKING:
     from stcon.constraint.forced import Plan
@@ -36,12 +36,18 @@ MAX_PLACES = 32_768
 MAX_PLANS = 512
 
 
-class _Kernel(Protocol):
-    def advance(self, config: Int32, data: bytes) -> bool: ...
+class Quiet(NamedTuple):
+    """A place where nothing is forced.
 
-    def trace(self, config: Int32, data: bytes) -> list[list[int]] | None: ...
+    Attributes:
+        config: int32[67].
+        history: after the same text.
+        mask: int32[W], the kernel's own; two tokens at least.
+    """
 
-    def mask(self, config: Int32, out: Int32) -> None: ...
+    config: Int32
+    history: History
+    mask: Int32
 
 
 class QuietPlaces:
@@ -53,48 +59,57 @@ class QuietPlaces:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._places: dict[bytes, bool] = {}
+        self._places: dict[tuple[bytes, History], bool] = {}
         ends = np.zeros(vocabulary.num_words * 32, np.uint8)
         ends[list(vocabulary.end_ids)] = 1
         self._spelled: Int32 = ~np.packbits(ends, bitorder="little").view(np.int32)
 
-    def after(self, histories: HistoryMasks, plan: Plan, token: int) -> tuple[Int32, Int32] | None:
-        """Where `token` leads from `plan`, and the mask there, if that is a quiet place; None if not, or not known.
-
-        Returns:
-            The configuration, int32[67], and its mask, int32[W].
+    def after(self, histories: HistoryMasks, plan: Plan, token: int) -> Quiet | None:
+        """Where `token` leads from `plan`, if that is a quiet place; None if not, or not known.
 
         Cost: two calls of the kernel; where the place was not met before, a mask and a step of forced text more.
         """
-        kernel: _Kernel = histories.kernel
+        kernel, history = histories.kernel, plan.history
         data = self._vocabulary.token_bytes(token) if 0 <= token < self._vocabulary.size else None
-        if data is None or plan.history != EMPTY:
+        if data is None or not _holds_nothing(history):
             return None
         config = plan.config.copy()
-        marks = histories.kernel.machine.marks
-        if not marks:
-            if not kernel.advance(config, data) or histories.kernel.machine.marks:
+        if kernel.machine.marks:
+            events = kernel.trace(config, data)
+            after = None if events is None else history.after(data, events, int(config[1]))
+            if after is None or not _holds_nothing(after):
                 return None
-        elif kernel.trace(config, data) != []:
+            history = after
+        elif not kernel.advance(config, data) or kernel.machine.marks:  # none was built on the way either
             return None
-        place = config[: 3 + int(config[1])].tobytes()
+        place = (config[: 3 + int(config[1])].tobytes(), history)
         is_quiet = self._places.get(place)
         if is_quiet is None:
             if len(self._places) >= MAX_PLACES:
                 self._places.clear()
-            is_quiet = self._places[place] = self._is_quiet(histories, config)
+            is_quiet = self._places[place] = self._is_quiet(histories, config, history)
         if not is_quiet:
             return None
         mask = np.empty(self._vocabulary.num_words, np.int32)
         kernel.mask(config, mask)
-        return config, mask
+        return Quiet(config, history, mask)
 
-    def _is_quiet(self, histories: HistoryMasks, config: Int32) -> bool:
+    def _is_quiet(self, histories: HistoryMasks, config: Int32, history: History) -> bool:
+        if not histories.is_alive(config, history) or histories.forced(config, history, 1):
+            return False
         mask = np.empty(self._vocabulary.num_words, np.int32)
-        if not histories.mask(config, EMPTY, mask) or histories.forced(config, EMPTY, 1):
+        if not histories.mask(config, history, mask):
             return False
         words = (mask & self._spelled).view(np.uint32)
         return int(np.bitwise_count(words).sum()) >= 2
+
+
+def _holds_nothing(history: History) -> bool:
+    """Whether no open collection holds an element, ended or begun: what is kept of it is that it is open."""
+    for scope in history.scopes:
+        if scope.elements or scope.text is not None:
+            return False
+    return True
 
 
 class Remembered:
