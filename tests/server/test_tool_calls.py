@@ -234,6 +234,10 @@ def test_messages_become_what_the_template_takes():
     assert [message["role"] for message in plain] == ["system", "user", "assistant", "user"]
     assert '"name": "alarm", "arguments": {"on": true}' in plain[2]["content"]
     assert "weather" in plain[0]["content"]
+    offer = read_offer({"tools": TOOLS}, "<start_of_turn>{{ messages }}")
+    gemma = messages_for(history, offer, "<start_of_turn>{{ messages }}")
+    assert gemma[2]["content"] == "[alarm(on=True)]"
+    assert "[function_name(parameter_name=value" in gemma[0]["content"]
     with pytest.raises(BadRequest, match="not JSON"):
         messages_for([{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}], None, TEMPLATE)
 

@@ -29,10 +29,12 @@ For each function call, return {shape}"""
 _SHAPES = {
     "hermes": "a json object with function name and arguments within <tool_call></tool_call> XML tags:\n",
     "qwen_xml": "its name and one element a parameter within <tool_call></tool_call> XML tags:\n",
+    "pythonic": "its name and arguments as in Python, in a list of calls, and no other text:\n",
 }
-_EXAMPLE = {
-    False: '{"<parameter>": <value>}',
-    True: "<parameter=parameter-name>\nvalue\n</parameter>\n",
+_EXAMPLE = '{"<parameter>": <value>}'
+_EXAMPLES = {
+    "qwen_xml": "<parameter=parameter-name>\nvalue\n</parameter>\n",
+    "pythonic": "parameter_name=value, parameter_name2=value2",
 }
 
 
@@ -191,12 +193,14 @@ def _as_text(message: Mapping[str, Any], format: Format) -> Mapping[str, Any]:
 
 
 def _arguments(arguments: Any, format: Format) -> str:
-    if not format.xml:
+    if not format.by_parameter:
         return json.dumps(arguments, ensure_ascii=False)
-    from stcon.grammar.tools.formats import PARAMETER, PARAMETER_END, PARAMETER_NAME_END
+    from stcon.grammar.tools.formats import PARAMETER, PARAMETER_END, PARAMETER_NAME_END, python_literal
 
     if not isinstance(arguments, dict):
         raise BadRequest("messages: a tool call's arguments are an object", "messages")
+    if format.python:
+        return ", ".join(f"{name}={python_literal(value)}" for name, value in arguments.items())
     texts = [value if isinstance(value, str) else json.dumps(value) for value in arguments.values()]
     return "".join(
         PARAMETER + name + PARAMETER_NAME_END + text + PARAMETER_END
@@ -206,7 +210,8 @@ def _arguments(arguments: Any, format: Format) -> str:
 
 def _instructions(offer: Offer) -> str:
     tools = "\n".join(json.dumps(entry, ensure_ascii=False) for entry in offer.entries)
-    example = offer.format.calls([("<function-name>", _EXAMPLE[offer.format.xml])])
+    name = "function_name" if offer.format.python else "<function-name>"
+    example = offer.format.calls([(name, _EXAMPLES.get(offer.format.name, _EXAMPLE))])
     shape = _SHAPES.get(offer.format.name, "its name and arguments as:\n") + example
     return _SYSTEM.format(tools=tools, shape=shape)
 

@@ -9,23 +9,32 @@ from stcon.errors import Unsupported
 from stcon.grammar.machine import DEAD, END, Machine
 
 MAX_STATES = 20_000
+PYTHON_WORDS = (b"None", b"True", b"False")
 
 
-def compile_embedded(schemas: list[Mapping[str, Any] | bool], whitespace: str) -> list[Machine]:
+def compile_embedded(
+    schemas: list[Mapping[str, Any] | bool], whitespace: str, *, as_python: bool = False
+) -> list[Machine]:
     """The machines of the schemas, whole.
+
+    Args:
+        schemas: of the values.
+        whitespace: as in `compile_json_schema`.
+        as_python: values are Python's literals, which are JSON but for three words.
 
     Raises:
         GrammarError: as `compile_json_schema`; `TooLarge` past `MAX_STATES`.
     """
+    more: dict[str, Any] = {"words": PYTHON_WORDS} if as_python else {}
     from stcon.grammar.json_schema.compile import compile_json_schema
 
     machines = []
     for schema in schemas:
-        machine = compile_json_schema(schema, whitespace=whitespace, max_states=MAX_STATES).machine  # type: ignore[arg-type]
+        machine = compile_json_schema(schema, whitespace=whitespace, max_states=MAX_STATES, **more).machine  # type: ignore[arg-type]
         machine.build_all()
-        if any(mark & END for mark in machine.marks.values()):
-            raise Unsupported(
-                "a schema whose items or names may not repeat, inside a grammar",
+        if as_python and any(mark & END for mark in machine.marks.values()):
+            raise Unsupported(  # what was written is remembered as JSON
+                "a schema whose items or names may not repeat, in a call that is written as Python's",
                 advice="name the properties and close the object (additionalProperties: false)",
             )
         machines.append(machine)

@@ -79,7 +79,10 @@ class _Emitter:
     # ------------------------------------------------------------------------------------------------- embedded
 
     def _copy(self, index: int) -> None:
-        """Append an embedded machine, its rows and symbols renumbered; no element of it is remembered."""
+        """Append an embedded machine, its rows and symbols renumbered.
+
+        Its marks go with its states: collections are told by the depth of the stack, whatever is below them.
+        """
         source, machine = self.embedded[index], self.machine
         base = self.base[index] = machine.num_states
         for state in range(source.num_states):
@@ -90,6 +93,7 @@ class _Emitter:
                 effect=effect,
                 counter_lo=low,
                 counter_hi=high,
+                mark=source.marks.get(state, 0),
             )
         symbols = self.copied[index] = {}
         for symbol in range(source.num_symbols):

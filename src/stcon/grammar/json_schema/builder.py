@@ -47,6 +47,7 @@ class Options:
         escapes: "minimal", or "any" (every character may be written \\uXXXX, and / as \\/).
         closed: an object that lists properties and says nothing of others takes none.
         max_states: state budget of the machine.
+        words: how null, true and false are written.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -54,6 +55,7 @@ class Options:
     escapes: Escapes = "minimal"
     closed: bool = True
     max_states: int = DEFAULT_MAX_STATES
+    words: tuple[bytes, bytes, bytes] = (b"null", b"true", b"false")
 
 
 class MachineBuilder:
@@ -230,10 +232,11 @@ class MachineBuilder:
     def _scalars(self, conditions: Vector, edges: Edges) -> None:
         f = self.formulas
         true = f.atom(("true",))
+        null_word, true_word, false_word = self.options.words
         for text, formulas in (
-            (b"null", self.local(conditions, "null")),
-            (b"true", tuple(f.replace(part, {true: f.true}) for part in self.local(conditions, "boolean"))),
-            (b"false", tuple(f.replace(part, {true: f.false}) for part in self.local(conditions, "boolean"))),
+            (null_word, self.local(conditions, "null")),
+            (true_word, tuple(f.replace(part, {true: f.true}) for part in self.local(conditions, "boolean"))),
+            (false_word, tuple(f.replace(part, {true: f.false}) for part in self.local(conditions, "boolean"))),
         ):
             label = next((i for i, formula in enumerate(formulas) if formula is f.true), None)
             if label is not None:

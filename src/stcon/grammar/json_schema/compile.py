@@ -39,6 +39,7 @@ def compile_json_schema(
     max_whitespace: int = MAX_WHITESPACE,
     whitespace_pattern: str | None = None,
     max_states: int = DEFAULT_MAX_STATES,
+    words: tuple[bytes, bytes, bytes] = (b"null", b"true", b"false"),
 ) -> Grammar:
     """Compile a JSON Schema (2020-12, and older drafts by ``$schema`` or by shape) to a grammar.
 
@@ -59,6 +60,8 @@ def compile_json_schema(
         max_whitespace: the longest run of "flexible" whitespace.
         whitespace_pattern: a regular expression that every gap matches, instead of a named style.
         max_states: state budget of the machine.
+        words: how null, true and false are written, for notations that are JSON but for them. Texts are not JSON then:
+            the grammar is for embedding.
 
     Raises:
         InvalidSchema, InvalidPattern, Unsupported, Unsatisfiable, TooLarge: with the JSON pointer of the place.
@@ -77,7 +80,7 @@ def compile_json_schema(
     )
     _require_documents(documents)
     layout = Layout.of(whitespace, indent=indent, pattern=whitespace_pattern, longest_run=max_whitespace)
-    options = Options(layout, key_order, escapes, closed, max_states)
+    options = Options(layout, key_order, escapes, closed, max_states, words)
     contents = _parse(schema)
     try:
         check_json(contents)

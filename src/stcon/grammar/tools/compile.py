@@ -32,9 +32,9 @@ from stcon.grammar.machine import DEFAULT_MAX_STATES, Machine
 from stcon.grammar.tools.formats import PARAMETER, PARAMETER_END, PARAMETER_NAME_END, VALUE_ENDS, Format
 from stcon.grammar.tools.free import not_containing
 from stcon.grammar.tools.read import ReplyReader
-from stcon.grammar.tools.schemas import Parameter, Tool, escape
+from stcon.grammar.tools.schemas import Parameter, Tool, escape, is_python_name
 
-MAX_PARAMETERS = 1_000  # of all tools, where each is an element
+MAX_PARAMETERS = 1_000  # of all tools, where each is written by itself
 
 _TOP = Place(1, 1)
 _WRAPPED = "/allOf/0"  # where a parameter's schema stands in the one that is compiled
@@ -91,8 +91,8 @@ def compile_reply(
     if not tools:
         raise InvalidOption("a reply with calls needs at least one tool")
     build = _Builder(format, max_states)
-    if format.xml:
-        num_parameters = sum(len(tool.parameters()) for tool in tools)
+    if format.by_parameter:
+        num_parameters = sum(len(tool.parameters(as_python=format.python)) for tool in tools)
         if num_parameters > MAX_PARAMETERS:
             raise TooLarge("parameters of all tools", given=num_parameters, limit=MAX_PARAMETERS)
     build.rule("call", choice([build.call(tool) for tool in tools]))
@@ -142,7 +142,7 @@ class _Builder:
         if answer is not None:
             return Choice((answer, calls))
         if not format.triggers:
-            free = regex.parse(r"\s*(?:[^\s{][\s\S]*)?", "python")
+            free = regex.parse(rf"\s*(?:[^\s\{format.opener}][\s\S]*)?", "python")
             return Choice((Pattern(free), calls))
         rest = sequence([*_texts(start[len(format.opener) :]), *after])
         bodies = (rest, *(Choice(()) for _ in format.triggers[1:]))
@@ -151,8 +151,11 @@ class _Builder:
     def call(self, tool: Tool) -> Expression:
         """A call of `tool`, from its name on."""
         format = self.format
+        arguments: list[Expression]
         if format.xml:
             arguments = [self._parameter(tool, parameter) for parameter in tool.parameters()]
+        elif format.python:
+            arguments = [self._keywords(tool, tool.parameters(as_python=True))]
         else:
             arguments = [self._value(tool, tool.schema)]
         return sequence([literal(tool.name + format.after_name), *arguments, *_texts(format.tail)])
@@ -169,6 +172,25 @@ class _Builder:
         element = sequence([begin, value, literal(PARAMETER_END)])
         return element if parameter.required else Repetition(element, 0, 1)
 
+    def _keywords(self, tool: Tool, parameters: Sequence[Parameter]) -> Expression:
+        """``name=value, name=value``: some of the parameters in their order, the required ones among them.
+
+        A rule for each parameter says what may follow the one before it.
+        """
+        if not is_python_name(tool.name):
+            raise tool.refusal("its name is not one of a function in Python")
+        more: Expression = Parts(())
+        first: list[Expression] = []
+        for parameter in reversed(parameters):
+            value = self._value(tool, parameter.schema or {}, f"/properties/{escape(parameter.name)}")
+            begun = sequence([literal(f"{parameter.name}="), value, more])
+            first = [begun] if parameter.required else [begun, *first]
+            further = sequence([literal(f", {parameter.name}="), value, more])
+            name = f"{tool.index} {parameter.name}"
+            self.rule(name, further if parameter.required else Choice((further, more)))
+            more = Reference(name, _TOP)
+        return choice(first if any(one.required for one in parameters) else [*first, Parts(())])
+
     def _value(self, tool: Tool, schema: Mapping[str, Any], place: str = "") -> Expression:
         """A JSON value; what is wrong with its schema is said of the tool."""
         try:
@@ -184,7 +206,8 @@ class _Builder:
         """A JSON value of `schema`."""
         key = json.dumps([schema, whitespace], default=str)
         if key not in self._known:  # parameters are often of one kind
-            self.machines += compile_embedded([schema], whitespace)
+            as_python = self.format.python and whitespace == _WHITESPACE
+            self.machines += compile_embedded([schema], whitespace, as_python=as_python)
             self.num_states += self.machines[-1].num_states
             if self.num_states > self.max_states:
                 raise TooLarge("states", given=self.num_states, limit=self.max_states, advice="offer fewer tools")

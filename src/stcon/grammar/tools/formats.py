@@ -5,7 +5,9 @@ To add a format whose arguments are one JSON object, add it to `FORMATS` and to 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Format:
         after_name: between the name and the arguments.
         tail, between, closing: after each call's arguments; between two calls; after the last.
         xml: arguments are ``<parameter=…>`` elements, not one JSON object.
+        python: arguments are ``name=value``, values as Python writes them.
     """
 
     name: str
@@ -31,6 +34,12 @@ class Format:
     between: str = ""
     closing: str = ""
     xml: bool = False
+    python: bool = False
+
+    @property
+    def by_parameter(self) -> bool:
+        """Whether each parameter is written by itself."""
+        return self.xml or self.python
 
     @property
     def opener(self) -> str:
@@ -48,6 +57,15 @@ class Format:
     def calls(self, calls: list[tuple[str, str]]) -> str:
         """The text of several, as a reply ends with them."""
         return self.opening + self.between.join(self.call(*call) for call in calls) + self.closing
+
+
+def python_literal(value: Any) -> str:
+    """A JSON value as Python writes it, strings as JSON has them."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{python_literal(name)}: {python_literal(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(python_literal, value)) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 PARAMETER, PARAMETER_NAME_END, PARAMETER_END = "<parameter=", ">\n", "\n</parameter>\n"
@@ -85,6 +103,7 @@ FORMATS = {
             closing="]",
         ),
         Format("mistral_args", ("[TOOL_CALLS]",), "[TOOL_CALLS]", "[ARGS]", ""),
+        Format("pythonic", (), "", "(", ")", opening="[", between=", ", closing="]", python=True),
     )
 }
 
@@ -94,6 +113,8 @@ _SIGNS = (
     ("hermes", ("<tool_call>",)),
     ("mistral_args", ("[TOOL_CALLS]", "[ARGS]")),
     ("mistral", ("[TOOL_CALLS]",)),
+    ("pythonic", ("[func_name1(",)),  # templates for Llama 3.2, Llama 4 and Gemma that show tools
+    ("pythonic", ("<start_of_turn>",)),  # Gemma 3 itself, whose template shows none
     ("llama3", ("tools", '"parameters"', "<|start_header_id|>")),
 )
 

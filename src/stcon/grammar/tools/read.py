@@ -56,6 +56,7 @@ class ReplyReader:
         self._step: _Step = self._content if anywhere else self._beginning
         self._tool = ""
         self._json = _JsonEnd()
+        self._literal = _Literal()
         self._quoted = False
         self._first = True
 
@@ -120,10 +121,10 @@ class ReplyReader:
     def _begin(self, name: str) -> list[Event]:
         self.num_calls += 1
         self._tool, self._json, self._first = name, _JsonEnd(), True
-        if not self.format.xml:
+        if not self.format.by_parameter:
             self._step = self._object
             return [Begin(name)]
-        self._step = self._parameter
+        self._step = self._parameter if self.format.xml else self._keyword
         return [Begin(name), Arguments("{")]
 
     def _object(self) -> list[Event] | None:
@@ -148,12 +149,38 @@ class ReplyReader:
             name = self._take(end + len(PARAMETER_NAME_END))[len(PARAMETER) : end]
             self._quoted = name in self._plain[self._tool]
             self._step = self._value
-            comma, self._first = "" if self._first else ", ", False
-            return [Arguments(f"{comma}{json.dumps(name, ensure_ascii=False)}: " + '"' * self._quoted)]
+            return [Arguments(self._member(name) + '"' * self._quoted)]
         if self._text.startswith(self.format.tail):
             self._step = self._tail
             return [Arguments("}")]
         return None
+
+    def _keyword(self) -> list[Event] | None:
+        """The next ``name=``, or the call's end."""
+        if self._text.startswith(self.format.tail):
+            self._step = self._tail
+            return [Arguments("}")]
+        end = self._text.find("=")
+        if end < 0:
+            return None
+        name = self._take(end + 1)[:-1].removeprefix(", ")
+        self._literal, self._step = _Literal(), self._python
+        return [Arguments(self._member(name))]
+
+    def _python(self) -> list[Event] | None:
+        """A value as Python writes it."""
+        if not self._text:
+            return None
+        taken, text = self._literal.feed(self._text)
+        if self._literal.over:
+            self._step = self._keyword
+        self._take(taken)
+        return [Arguments(text)]
+
+    def _member(self, name: str) -> str:
+        """What stands before the value of a parameter, as JSON."""
+        comma, self._first = "" if self._first else ", ", False
+        return f"{comma}{json.dumps(name, ensure_ascii=False)}: "
 
     def _value(self) -> list[Event] | None:
         end = self._text.find(PARAMETER_END)
@@ -171,6 +198,46 @@ class ReplyReader:
     def _take(self, length: int) -> str:
         taken, self._text = self._text[:length], self._text[length:]
         return taken
+
+
+class _Literal:
+    """Reads a value as Python writes it, up to the comma or parenthesis behind it, and gives it as JSON."""
+
+    _WORDS = ("None", "null"), ("True", "true"), ("False", "false")
+
+    def __init__(self) -> None:
+        self.over = False
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self._skipped = 0
+
+    def feed(self, text: str) -> tuple[int, str]:
+        """How many characters of `text` belong to the value, and what they are in JSON."""
+        written: list[str] = []
+        for place, letter in enumerate(text):
+            if self._skipped:
+                self._skipped -= 1
+            elif self._in_string:
+                self._in_string = self._escaped or letter != '"'
+                self._escaped = letter == "\\" and not self._escaped
+                written.append(letter)
+            elif not self._depth and letter in ",)":
+                self.over = True
+                return place, "".join(written)
+            else:
+                written.append(self._outside(letter))
+        return len(text), "".join(written)
+
+    def _outside(self, letter: str) -> str:
+        """A character outside strings; a word is told by its first."""
+        for python, found in self._WORDS:
+            if letter == python[0]:
+                self._skipped = len(python) - 1
+                return found
+        self._in_string = letter == '"'
+        self._depth += (letter in "[{") - (letter in "]}")
+        return letter
 
 
 class _JsonEnd:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,8 +74,11 @@ class Tool:
         """An error that names the tool."""
         return ToolError(f"tool {self.name!r}: {message}", self.pointer + place, reason)
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self, *, as_python: bool = False) -> tuple[Parameter, ...]:
         """The parameters one by one, in the order of the schema.
+
+        Args:
+            as_python: their names are Python's, and no value is plain text.
 
         Raises:
             ToolError: the schema says more of them than what each is and which must be there.
@@ -94,15 +98,17 @@ class Tool:
         for name in required:
             if name not in properties:
                 raise self.refusal(f"parameter {name!r} is required and not described", "/required")
-        return tuple(self._parameter(name, properties[name], name in required) for name in properties)
+        return tuple(self._parameter(name, properties[name], name in required, as_python) for name in properties)
 
-    def _parameter(self, name: str, schema: Any, required: bool) -> Parameter:
+    def _parameter(self, name: str, schema: Any, required: bool, as_python: bool) -> Parameter:
         place = f"/properties/{escape(name)}"
-        if not _PARAMETER_NAME.fullmatch(name):
+        is_name = is_python_name(name) if as_python else _PARAMETER_NAME.fullmatch(name)
+        if not is_name:
             raise self.refusal(f"parameter {name!r} cannot be written in this format", place)
         if not isinstance(schema, dict | bool):
             raise self.refusal("expected a schema", place, "invalid schema")
-        if not isinstance(schema, dict) or schema.get("type") != "string" or set(schema) - _PLAIN_TEXT:
+        is_text = isinstance(schema, dict) and schema.get("type") == "string" and not set(schema) - _PLAIN_TEXT
+        if not isinstance(schema, dict) or as_python or not is_text:
             shared = {key: self.schema[key] for key in _SHARED if key in self.schema}
             if isinstance(schema, dict):
                 schema = {key: value for key, value in schema.items() if key not in _FOR_PEOPLE}
@@ -175,6 +181,11 @@ def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     ):
         return {"type": "object", "properties": {}, "additionalProperties": False}
     return {**schema, "type": "object"}
+
+
+def is_python_name(name: str) -> bool:
+    """Whether Python takes `name` as that of a function or parameter."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def escape(name: str) -> str:
