@@ -118,7 +118,7 @@ class Answer:
         """Where a piece's tokens came from, and how few would complete the output."""
         if not self.with_trace:
             return {}
-        tokens = [{"text": token.text, "kind": token.kind} for token in piece.tokens]
+        tokens = [_traced(token) for token in piece.tokens]
         return {"stcon": {"index": piece.index, "tokens": tokens, "need": piece.need}}
 
     def _last(self, event: Finished, reply: Reply | None) -> Iterator[str]:

@@ -24,10 +24,12 @@ from starlette.routing import Route
 from stcon.engine.batch import Batch, Handle
 from stcon.errors import Overloaded, RequestError
 from stcon.server.answers import Answer, Kind
+from stcon.server.checks import grammar_report
 from stcon.server.grammars import Grammars
 from stcon.server.metrics import render
+from stcon.server.playground import playground_routes
 from stcon.server.refusals import BadRequest
-from stcon.server.requests import body_grammar, chat_request, text_request
+from stcon.server.requests import chat_request, text_request
 from stcon.server.responses import error_body
 from stcon.server.responses_api import ResponseAnswer, as_chat_body, renamed
 
@@ -99,6 +101,7 @@ class Server:
             Route("/v1/completions", self._open(functools.partial(self.complete, "text")), methods=["POST"]),
             Route("/v1/responses", self._open(self.respond), methods=["POST"]),
             Route("/v1/grammar/check", self._open(self.check), methods=["POST"]),
+            *playground_routes(),
         ]
         return Starlette(routes=routes, lifespan=self._lifespan)
 
@@ -120,10 +123,7 @@ class Server:
     async def check(self, request: Request) -> Response:
         """Compile the constraint of a body and say what it became; the model is not asked."""
         body = await self._body(request)
-        grammar = await self._prepare(functools.partial(body_grammar, body, self.model, self.grammars))
-        if grammar is None:
-            raise BadRequest("no constraint: give response_format, tools, structured_outputs or guided_…", None)
-        return JSONResponse({"object": "grammar", "kind": grammar.kind, "states": grammar.num_states})
+        return JSONResponse(await self._prepare(functools.partial(grammar_report, body, self.model)))
 
     async def complete(self, kind: Kind, request: Request) -> Response:
         """Chat and text completions."""
