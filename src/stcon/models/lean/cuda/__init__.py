@@ -16,7 +16,7 @@ import triton
 
 from stcon.models.lean import reference
 from stcon.models.lean.cache import MAX_STEP, WINDOW
-from stcon.models.lean.cuda import attention, gated_delta, one_token, plans, pointwise
+from stcon.models.lean.cuda import attention, delta_steps, gated_delta, one_token, plans, pointwise
 from stcon.models.lean.cuda.linear import rows_kernel, vector_kernel
 from stcon.models.lean.settings import Delta
 from stcon.models.lean.shapes import Heads, Step
@@ -281,6 +281,8 @@ def delta(
         return reference.delta(mixed, shape, weights, eps, state, recent, step)
     assert all(tensor.is_contiguous() for tensor in (mixed, state, recent))
     out = torch.empty(mixed.shape[0], shape.value_heads * shape.value_dim, device=mixed.device, dtype=mixed.dtype)
+    if step.packing is not None:
+        return _delta_steps(mixed, shape, weights, eps, state, recent, step, out)
     columns, warps = plans.delta(step.size, shape.value_dim)
     gated_delta.delta_kernel[(shape.value_dim // columns, shape.value_heads, step.rows)](
         mixed,
@@ -292,7 +294,6 @@ def delta(
         recent,
         step.lengths,
         step.lengths if step.counts is None else step.counts,
-        _packed(step)[0],
         out,
         step.workspace.deltas,
         step.workspace.arrived,
@@ -306,12 +307,50 @@ def delta(
         TAPS=shape.taps,
         WINDOW=WINDOW,
         COUNTS=step.counts is not None,
-        PACKED=step.packing is not None,
         PRECISION=_precision(mixed.dtype),
         T=1 if step.size == 1 else MAX_STEP,
         PDL=plans.PDL,
         BLOCK_V=columns,
         num_warps=warps,
+        **plans.launch(),
+    )
+    return out
+
+
+def _delta_steps(
+    mixed: Tensor,
+    shape: Delta,
+    weights: Mapping[str, Tensor],
+    eps: float,
+    state: Tensor,
+    recent: Tensor,
+    step: Step,
+    out: Tensor,
+) -> Tensor:
+    """The same for packed rows."""
+    firsts, counts = _packed(step)
+    delta_steps.delta_steps_kernel[(shape.value_heads, step.rows)](
+        mixed,
+        weights["conv"],
+        weights["dt_bias"],
+        weights["decay"],
+        weights["delta_norm"],
+        state,
+        recent,
+        step.lengths,
+        counts,
+        firsts,
+        out,
+        mixed.stride(0),
+        eps,
+        HK=shape.key_heads,
+        HV=shape.value_heads,
+        DK=shape.key_dim,
+        DV=shape.value_dim,
+        TAPS=shape.taps,
+        WINDOW=WINDOW,
+        PDL=plans.PDL,
+        num_warps=plans.delta(1, shape.value_dim)[1],
         **plans.launch(),
     )
     return out

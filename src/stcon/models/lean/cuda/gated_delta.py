@@ -64,7 +64,6 @@ def delta_kernel(
     recent,  # [B, WINDOW, CHANNELS]
     lengths,  # int32[B]
     counts,  # int32[B] if COUNTS
-    firsts,  # int32[B] if PACKED: where a row's tokens begin
     out,  # [B S, HV DV]
     partial,  # float32[B HV, T, DV] if BLOCK_V < DV
     arrived,  # int32[B HV], all zero between launches
@@ -78,7 +77,6 @@ def delta_kernel(
     TAPS: tl.constexpr,
     WINDOW: tl.constexpr,
     COUNTS: tl.constexpr,
-    PACKED: tl.constexpr,  # then COUNTS too
     PRECISION: tl.constexpr,
     T: tl.constexpr,  # 1, or 16 for 2 … 16 tokens
     BLOCK_V: tl.constexpr,  # columns of the state that one program holds
@@ -92,6 +90,7 @@ def delta_kernel(
         count = tl.load(counts + b)
     dk, rt = tl.arange(0, DK), tl.arange(0, T)
     dv = tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
+    mixed += b * S * stride
     recent += b * WINDOW * CHANNELS
     channel_q = h // (HV // HK) * DK + dk
     channel_k = HK * DK + channel_q
@@ -103,14 +102,10 @@ def delta_kernel(
     past_k = from_past(recent, conv, channel_k, length, CHANNELS, WINDOW, TAPS, T)
     past_v = from_past(recent, conv, channel_v, length, CHANNELS, WINDOW, TAPS, T)
     begin(PDL)
-    first, num = b * S, S
-    if PACKED:  # found by the step itself, so not before the kernels before this one have ended
-        first, num = tl.load(firsts + b).to(tl.int64), count
-    mixed += first * stride
 
-    q = convolved(past_q, mixed, conv, channel_q, stride, num, TAPS, T)
-    k = convolved(past_k, mixed, conv, channel_k, stride, num, TAPS, T)
-    v = convolved(past_v, mixed, conv, channel_v, stride, num, TAPS, T)
+    q = convolved(past_q, mixed, conv, channel_q, stride, S, TAPS, T)
+    k = convolved(past_k, mixed, conv, channel_k, stride, S, TAPS, T)
+    v = convolved(past_v, mixed, conv, channel_v, stride, S, TAPS, T)
     remember(mixed, recent, channel_q, length, count, stride, CHANNELS, WINDOW, T)
     remember(mixed, recent, channel_k, length, count, stride, CHANNELS, WINDOW, T)
     remember(mixed, recent, channel_v, length, count, stride, CHANNELS, WINDOW, T)
@@ -168,7 +163,7 @@ def delta_kernel(
         y = tl.load(rows + dv[None, :], cache_modifier=".cg")
     y = y.to(out.dtype.element_ty).to(tl.float32)
     y *= tl.rsqrt(tl.sum(y * y, 1) / DV + eps)[:, None] * tl.load(norm + dv)[None, :]
-    fed = (rt < num)[:, None]
+    fed = (rt < S)[:, None]
     z = tl.load(mixed + rt[:, None] * stride + CHANNELS + h * DV + dv[None, :], mask=fed, other=0.0).to(tl.float32)
     y *= z * tl.sigmoid(z)
-    tl.store(out + (first + rt)[:, None] * (HV * DV) + h * DV + dv[None, :], y.to(out.dtype.element_ty), mask=fed)
+    tl.store(out + (b * S + rt)[:, None] * (HV * DV) + h * DV + dv[None, :], y.to(out.dtype.element_ty), mask=fed)

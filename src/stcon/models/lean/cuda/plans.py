@@ -10,7 +10,7 @@ from stcon.models.lean.settings import Settings
 
 Tensor = Any
 
-FEW = 16  # tokens up to which our own kernels beat the library's products
+FEW = 32  # tokens up to which our own kernels beat the library's products
 PDL = 1  # how kernels overlap; see `dependent`
 PROGRAMS = 264  # two for each multiprocessor: what splitting aims at
 MAX_SPLITS = 64  # of a row's keys
