@@ -106,10 +106,7 @@ class QuietPlaces:
 
 def _holds_nothing(history: History) -> bool:
     """Whether no open collection holds an element, ended or begun: what is kept of it is that it is open."""
-    for scope in history.scopes:
-        if scope.elements or scope.text is not None:
-            return False
-    return True
+    return all(not scope.elements and scope.text is None for scope in history.scopes)
 
 
 class Remembered:
