@@ -69,3 +69,17 @@ class TransformersAdapter(Adapter):
     def reference(self, request: Asked) -> str:
         """See `Adapter.reference`."""
         return own_text_of(self.model, request, self.mode)
+
+
+class ForcedTransformersAdapter(TransformersAdapter):
+    """``generate(custom_generate=Constrained(…))``."""
+
+    mode: ClassVar[str] = "canonical"
+
+    def constraint(self, requests: Sequence[Asked]) -> dict[str, Any]:
+        """See `TransformersAdapter.constraint`."""
+        from stcon.integrations.transformers import Constrained
+
+        limit = requests[0].max_tokens if len(requests) == 1 else 160
+        loop = Constrained([request.grammar for request in requests], self.model.vocabulary)
+        return {"max_new_tokens": limit, "custom_generate": loop}

@@ -24,6 +24,7 @@ from stcon.bench.workloads.recursive import load_recursive
 # engine → module and class of its adapter
 ADAPTERS = {
     "transformers": ("adapter_transformers", "TransformersAdapter"),
+    "transformers-forced": ("adapter_transformers", "ForcedTransformersAdapter"),
     "llama.cpp": ("adapter_llama_cpp", "LlamaCppAdapter"),
     "llama.cpp-forced": ("adapter_llama_cpp", "ForcedLlamaCppAdapter"),
     "vllm": ("adapter_vllm", "VllmAdapter"),

@@ -24,6 +24,7 @@ from stcon.constraint.matcher import Matcher
 from stcon.constraint.sharing import kernel_for, machine_of
 from stcon.errors import DecodingError, InvalidOption
 from stcon.grammar.cfg.stacks import StackSetMachine
+from stcon.grammar.machine import SCOPE
 
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
@@ -83,7 +84,7 @@ class Prefixes:
     Raises:
         LimitTooSmall: no text of a grammar fits the limit.
         TooLarge: a grammar is too large for a limit to be kept.
-        InvalidOption: no grammar is given, or the limit is not a positive number.
+        InvalidOption: no grammar is given, the limit is not a positive number, or the loop ends at a token of text.
     """
 
     def __init__(
@@ -101,10 +102,13 @@ class Prefixes:
         if limit is not None:
             for grammar in dict.fromkeys(self.grammars):
                 check_limit(grammar, vocabulary, limit)
-        known = frozenset(vocabulary.end_ids)
-        self._ends = bits(
-            vocabulary.num_words, [token for token in end_ids or () if token in known] or vocabulary.end_ids
-        )
+        if text := [token for token in end_ids or () if _is_text(token, vocabulary)]:
+            raise InvalidOption(
+                f"token {text[0]} ends the output for the loop, and is the text {vocabulary.token_bytes(text[0])!r} to "
+                "the vocabulary; build that with end_ids"
+            )
+        ends = [token for token in end_ids or () if token in vocabulary.end_ids] or vocabulary.end_ids
+        self._ends = bits(vocabulary.num_words, ends)
         self._other_ends = bits(vocabulary.num_words, vocabulary.end_ids) & ~self._ends
         self._rows: list[list[Row]] = [[] for _ in self.grammars]
 
@@ -133,40 +137,39 @@ class Prefixes:
             found += self._rows[prompt]
         return found
 
-    def mask(self, row: Row, out: Int32) -> None:
-        """Write the tokens that may follow `row` to `out` (int32[W]).
+    def mask(self, row: Row) -> Int32:
+        """The tokens that may follow `row` (int32[W]).
 
         Raises:
             DecodingError: the limit is passed, and the output is not complete.
         """
         if row.matcher is None:
-            out[:] = -1
-            return
+            return np.full(self.vocabulary.num_words, -1, np.int32)
         if row.is_over:
-            out[:] = self._ends
-            return
+            return self._ends
         remaining = None if self.limit is None else self.limit - len(row.tokens)
         if remaining is not None and remaining <= 0:
             if not row.matcher.is_complete:
                 raise DecodingError(f"the output went past the limit of {self.limit:,} tokens that it was planned for")
-            out[:] = self._ends
-            return
-        row.matcher.bitmask(out, remaining=remaining)
+            return self._ends
+        out = row.matcher.bitmask(remaining=remaining)
         out &= ~self._other_ends
         if not out.any():
             raise DecodingError(f"no token is admissible after {row.matcher.text[-40:]!r}")
+        return out
 
     def place(self, row: Row) -> tuple[Machine, Int32] | None:
         """Machine and configuration of `row` if its mask is the machine's own there, so that a device can walk it.
 
-        That is not so where the row is over, a limit may bind, names or items may not repeat, the loop stops at some of
-        the end tokens only, or the machine is a set of stacks.
+        That is not so where the row is over, a limit may bind, names or items may not repeat (or that is not known, as
+        some of the machine is not built), the loop stops at some of the end tokens only, or the machine is a set of
+        stacks.
         """
         matcher = row.matcher
         if matcher is None or row.is_over or self._other_ends.any():
             return None
         machine, config = machine_of(matcher.grammar), matcher.config
-        if machine.marks or isinstance(machine, StackSetMachine):
+        if isinstance(machine, StackSetMachine) or not _has_no_elements(machine):
             return None
         if self.limit is not None:
             budget = budget_for(kernel_for(machine, self.vocabulary))
@@ -222,3 +225,12 @@ def _back(matcher: Matcher, count: int, kept: int) -> int:
         matcher.reset()
         return 0
     return kept
+
+
+def _is_text(token: int, vocabulary: Vocabulary) -> bool:
+    return 0 <= token < vocabulary.size and vocabulary.token_bytes(token) is not None
+
+
+def _has_no_elements(machine: Machine) -> bool:
+    """Whether no history can take tokens from the machine's masks: nothing in it is an element of a collection."""
+    return all(mark == SCOPE for mark in machine.marks.values()) and machine.is_whole

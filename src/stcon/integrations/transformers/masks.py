@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stcon.engine.sampling import unpack_bitmask
-from stcon.errors import DecodingError, RequestError
+from stcon.errors import RequestError
 
 if TYPE_CHECKING:
     from stcon.engine.batch.walking import Grammars
     from stcon.grammar.machine import Machine
-    from stcon.integrations.prefixes import Prefixes, Row
     from stcon.vocab.vocabulary import Vocabulary
 
 Int32 = NDArray[np.int32]
@@ -24,36 +23,65 @@ MAX_GRAMMARS = 256
 MAX_REPEATS = 10_000
 
 
+class Mask(NamedTuple):
+    """The tokens that may come next in one row.
+
+    Attributes:
+        words: gives them as int32[W]; None: all of them.
+        machine, config: where a walk finds the same tokens; None: the host alone knows them.
+        min_bytes: what that walk leaves out: shorter tokens.
+    """
+
+    words: Callable[[], Int32] | None
+    machine: Machine | None = None
+    config: Int32 | None = None
+    min_bytes: int = 0
+
+
 class Masks(Protocol):
     """Something that masks scores."""
 
-    def apply(self, prefixes: Prefixes, rows: Sequence[Row], scores: Tensor) -> Tensor:
-        """A copy of `scores` (float [R, V or more]) with -inf where a token may not come."""
+    def apply(self, masks: Sequence[Mask], scores: Tensor) -> Tensor:
+        """A copy of `scores` (float [R, any width]) with -inf where a token may not come."""
         ...
 
 
 class HostMasks:
     """Masks computed on the host and sent to where the scores are.
 
-    Cost: R·V/8 bytes to the device.
+    Args:
+        vocabulary: the model's.
+
+    Cost: R·V bytes to the device.
     """
 
-    def apply(self, prefixes: Prefixes, rows: Sequence[Row], scores: Tensor) -> Tensor:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def apply(self, masks: Sequence[Mask], scores: Tensor) -> Tensor:
         """See `Masks.apply`."""
-        words = np.empty((len(rows), prefixes.vocabulary.num_words), np.int32)
-        for row, out in zip(rows, words, strict=True):
-            prefixes.mask(row, out)
-        free = [number for number, row in enumerate(rows) if row.matcher is None]
-        return mask_scores(scores, words, prefixes.vocabulary.size, free)
+        import torch
+
+        width = scores.shape[1]
+        shared = min(self.vocabulary.size, width)
+        allowed = np.zeros((len(masks), width), np.bool_)
+        for row, mask in zip(allowed, masks, strict=True):
+            if mask.words is None:
+                row[:] = True
+            else:
+                row[:shared] = unpack_bitmask(mask.words(), self.vocabulary.size)[:shared]
+        return torch.where(torch.from_numpy(allowed).to(scores.device), scores, -torch.inf)
 
 
 class CudaMasks:
-    """Masks walked on the device from the rows' configurations; what only the host knows is sent as in `HostMasks`.
+    """Masks walked on the device from the rows' configurations; what only the host knows is sent as words.
 
     Args:
         vocabulary: the model's.
         grammars: tables of machines: `stcon.kernels.cuda.CudaGrammars`.
         walker: rows over them: `stcon.kernels.cuda.CudaWalker`.
+
+    Cost: one walk, and one more where a row of a machine was not built yet; waits for the device once.
     """
 
     def __init__(self, vocabulary: Vocabulary, grammars: Grammars, walker: Any) -> None:
@@ -61,31 +89,16 @@ class CudaMasks:
         self.walker = walker
         self._grammars = grammars
         self._indices: dict[Machine, int] = {}
-        self._host = HostMasks()
+        self._host = HostMasks(vocabulary)
 
-    def apply(self, prefixes: Prefixes, rows: Sequence[Row], scores: Tensor) -> Tensor:
-        """See `Masks.apply`. Waits for the device once."""
+    def apply(self, masks: Sequence[Mask], scores: Tensor) -> Tensor:
+        """See `Masks.apply`."""
         import torch
 
-        walker, count, size = self.walker, len(rows), self.vocabulary.size
-        if count > walker.max_rows or scores.shape[1] < size or scores.dtype == torch.float64:
-            return self._host.apply(prefixes, rows, scores)
-        places = [prefixes.place(row) for row in rows]
-        words = np.full((count, self.vocabulary.num_words), -1, np.int32)
-        configs = np.zeros((count, walker.config.shape[1]), np.int32)
-        indices = np.full(count, -1, np.int32)
-        for number, (row, place) in enumerate(zip(rows, places, strict=True)):
-            if place is None:
-                prefixes.mask(row, words[number])
-            else:
-                indices[number] = self._index(place[0])
-                configs[number] = place[1]
-        self._send(walker.config, configs)
-        self._send(walker.grammar, indices)
-        self._send(walker.is_restricted, (indices < 0).astype(np.int32))
-        self._send(walker.allowed, words)
-        walker.min_bytes[:count] = 0
-        walker.missing[:count] = -1
+        walker, size = self.walker, self.vocabulary.size
+        if len(masks) > walker.max_rows or scores.shape[1] < size or scores.dtype == torch.float64:
+            return self._host.apply(masks, scores)
+        self._place(masks)
         for _ in range(MAX_REPEATS):
             masked = torch.full_like(scores, -torch.inf, memory_format=torch.contiguous_format)
             masked[:, :size] = scores[:, :size]
@@ -93,15 +106,29 @@ class CudaMasks:
             if not walker.build_missing():
                 break
         else:
-            return self._host.apply(prefixes, rows, scores)
-        for number in [number for number, row in enumerate(rows) if row.matcher is None]:
-            masked[number] = scores[number]
+            return self._host.apply(masks, scores)
+        for row, mask in enumerate(masks):
+            if mask.words is None:
+                masked[row] = scores[row]
         return masked
 
-    def _send(self, tensor: Tensor, values: Int32) -> None:
-        import torch
-
-        tensor[: len(values)].copy_(torch.from_numpy(values))
+    def _place(self, masks: Sequence[Mask]) -> None:
+        """Tell the walker where each row's walk begins, or which tokens it has."""
+        walker = self.walker
+        allowed = np.full((len(masks), self.vocabulary.num_words), -1, np.int32)
+        config = np.zeros((len(masks), walker.config.shape[1]), np.int32)
+        grammar = np.full(len(masks), -1, np.int32)
+        for row, mask in enumerate(masks):
+            if mask.machine is not None:
+                grammar[row], config[row] = self._index(mask.machine), mask.config
+            elif mask.words is not None:
+                allowed[row] = mask.words()
+        _send(walker.config, config)
+        _send(walker.grammar, grammar)
+        _send(walker.is_restricted, (grammar < 0).astype(np.int32))
+        _send(walker.allowed, allowed)
+        _send(walker.min_bytes, np.array([mask.min_bytes for mask in masks], np.int32))
+        walker.missing[: len(masks)] = -1
 
     def _index(self, machine: Machine) -> int:
         """The number of a machine on the device; the one used longest ago makes room."""
@@ -117,44 +144,17 @@ class CudaMasks:
 def masks_for(vocabulary: Vocabulary, device: Any, num_rows: int) -> Masks:
     """The quickest for scores on `device`: the CUDA kernels where they are, else the host."""
     if device.type != "cuda":
-        return HostMasks()
+        return HostMasks(vocabulary)
     from stcon.kernels.cuda import CudaGrammars, CudaWalker
 
     try:
         grammars = CudaGrammars(device)
         return CudaMasks(vocabulary, grammars, CudaWalker(vocabulary, grammars, max_rows=num_rows))
     except RequestError:  # no compiler for the kernels, or more rows or end tokens than they take
-        return HostMasks()
+        return HostMasks(vocabulary)
 
 
-def mask_scores(scores: Tensor, words: Int32, size: int, free: Sequence[int] = ()) -> Tensor:
-    """A copy of `scores` with -inf where `words` has no bit, and past the vocabulary.
-
-    Args:
-        scores: float [R, any width].
-        words: int32[R, W].
-        size: V.
-        free: rows that stay as they are.
-    """
+def _send(tensor: Tensor, values: Int32) -> None:
     import torch
 
-    width = scores.shape[1]
-    allowed = np.zeros((len(words), width), np.bool_)
-    shared = min(size, width)
-    for row, mask in zip(allowed, words, strict=True):
-        row[:shared] = unpack_bitmask(mask, size)[:shared]
-    allowed[list(free)] = True
-    return torch.where(torch.from_numpy(allowed).to(scores.device), scores, -torch.inf)
-
-
-def check_scores(masked: Tensor, rows: Sequence[Row]) -> None:
-    """Raise `DecodingError` if a row that goes on has no token left: another processor took what the grammar admits."""
-    import torch
-
-    dead = torch.isneginf(masked.amax(-1)).tolist()
-    for number, (row, is_dead) in enumerate(zip(rows, dead, strict=True)):
-        if is_dead and row.matcher is not None and not row.is_over:
-            raise DecodingError(
-                f"row {number}: every token that the grammar admits has score -inf; another processor or option "
-                "(min_new_tokens, bad_words_ids, suppress_tokens …) forbids it: leave that out"
-            )
+    tensor[: len(values)].copy_(torch.from_numpy(values))

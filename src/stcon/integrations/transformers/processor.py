@@ -12,11 +12,12 @@ next turn of a conversation, or make a new one: making one costs microseconds on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stcon.errors import InvalidOption
-from stcon.integrations.prefixes import Prefixes
-from stcon.integrations.transformers.masks import Masks, check_scores, masks_for
+from stcon.errors import DecodingError, InvalidOption
+from stcon.integrations.prefixes import Prefixes, Row
+from stcon.integrations.transformers.masks import Mask, Masks, masks_for
 from stcon.integrations.transformers.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -86,17 +87,24 @@ class GrammarProcessor:
         rows = self.prefixes.follow(outputs)
         if self._masks is None:
             self._masks = masks_for(self.vocabulary, scores.device, len(rows))
-        masked = self._masks.apply(self.prefixes, rows, scores)
-        check_scores(masked, rows)
+        masked: torch.Tensor = self._masks.apply([self._mask(row) for row in rows], scores)
+        _check(masked, rows)
         return masked
+
+    def _mask(self, row: Row) -> Mask:
+        if row.matcher is None:
+            return Mask(None)
+        words = partial(self.prefixes.mask, row)
+        place = self.prefixes.place(row)
+        return Mask(words) if place is None else Mask(words, *place)
 
     def _begin(self, input_ids: torch.Tensor) -> int:
         """Where outputs begin; a new prompt is taken as such."""
         import torch
 
-        prompt, length = self._prompt, input_ids.shape[1]
+        prompt, length = self._prompt, int(input_ids.shape[1])
         if prompt is not None:
-            begin = prompt.shape[1]
+            begin = int(prompt.shape[1])
             is_known = length >= begin and len(prompt) == len(input_ids)
             if is_known and torch.equal(prompt, input_ids[:, :begin].to(prompt.device)):
                 if length > self._longest + 1:
@@ -109,3 +117,21 @@ class GrammarProcessor:
             self.reset()
         self._prompt, self._longest = input_ids.clone(), length
         return length
+
+
+def _check(masked: torch.Tensor, rows: Sequence[Row]) -> None:
+    """Raise `DecodingError` if a row that goes on has no token left: another processor took what the grammar admits."""
+    import torch
+
+    dead = torch.isneginf(masked.amax(-1)).tolist()
+    for number, (row, is_dead) in enumerate(zip(rows, dead, strict=True)):
+        if is_dead and row.matcher is not None and not row.is_over:
+            raise nothing_left(number)
+
+
+def nothing_left(number: int) -> DecodingError:
+    """What to say where no token of row `number` has a finite score."""
+    return DecodingError(
+        f"row {number}: every token that the grammar admits has score -inf; another processor or option "
+        "(min_new_tokens, bad_words_ids, suppress_tokens …) forbids it: leave that out"
+    )
