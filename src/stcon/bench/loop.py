@@ -60,6 +60,7 @@ class Run:
     Attributes:
         valid: the output ended and satisfies the schema, by jsonschema (free: its first object does).
         facts: gold facts that it gives; None for recursive tasks.
+        pieces: each token's text and kind (`stcon.engine.stream.Kind`).
         decode_s: seconds after the prompt's pass, one a round.
         stable: every round gave the same tokens.
     """
@@ -75,6 +76,7 @@ class Run:
     forced: int
     finish_reason: str
     tokens: list[int]
+    pieces: list[tuple[str, str]] = field(default_factory=list)
     answer: object = MISSING
     decode_s: list[float] = field(default_factory=list)
     stable: bool = True
@@ -264,6 +266,7 @@ def _judge(engine: str, job: Job, result: Generation, tokens: list[int]) -> Run:
         forced=result.forced,
         finish_reason=result.finish_reason,
         tokens=tokens,
+        pieces=[(token.text, token.kind) for token in result.tokens],
         answer=answer,
     )
 

@@ -18,6 +18,7 @@ from stcon.commands.bench_loop import loop
 from stcon.commands.bench_masks import masks
 from stcon.commands.bench_memory import memory
 from stcon.commands.bench_passes import passes
+from stcon.commands.bench_run import list_, report, run
 from stcon.commands.inputs import environment, json_option, write_json
 from stcon.commands.progress import Progress
 
@@ -125,3 +126,5 @@ bench.add_command(loop)
 bench.add_command(memory)
 bench.add_command(passes)
 bench.add_command(levels)
+for _command in (list_, run, report):
+    bench.add_command(_command)

@@ -58,7 +58,7 @@ def loop(
     return finish(as_json(runs, rows, about), red, json_file, about)
 
 
-_TITLES = ("engine", "tok/s", "passes\n/tok", "forced", "tokens", "passes", "decode\ns", "ms a\ndraw", "valid", "facts")
+_TITLES = ("engine", "tok/s", "passes\n/tok", "forced", "tokens", "passes", "decode\ns", "valid", "facts")
 
 
 def _cells(row: Row, *, timed: bool) -> tuple[str, ...]:
@@ -70,7 +70,6 @@ def _cells(row: Row, *, timed: bool) -> tuple[str, ...]:
         str(row.tokens),
         str(row.passes),
         f"{row.decode_s:.2f}" if timed else "-",
-        f"{row.ms_per_sampled:.1f}" if timed else "-",
         f"{row.valid}/{row.outputs}",
         str(row.facts) if row.kind == "regular" else "-",
     )
