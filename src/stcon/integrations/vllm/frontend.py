@@ -1,0 +1,107 @@
+"""Requests are refused where they come in, with the reason: HTTP 400 in the server, ``ValueError`` from Python.
+
+vLLM's front end has its own backends judge a constraint, which is of no use here: they refuse what we take, and take
+what we refuse. For an engine with our scheduler that is switched off, and instead everything that the engine will do to
+open a request is done here first: the grammar compiled, the limit compared with what the shortest output takes.
+
+The server compiles in a thread before its event loop gets to the request, so that other requests go on meanwhile.
+
+Source: vLLM 0.32.0, ``v1/engine/input_processor.py``, ``v1/engine/async_llm.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import wraps
+from typing import Any
+
+from stcon.errors import DecodingError, RequestError
+from stcon.integrations.vllm import SCHEDULER
+
+_MARK = "_stcon_engine"
+
+
+def install() -> None:
+    """Put the hooks into vLLM's classes, once."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    if hasattr(InputProcessor, _MARK):
+        return
+    setattr(InputProcessor, _MARK, None)
+    _hook_init(InputProcessor)
+    _hook_process_inputs(InputProcessor)
+    _hook_add_request(AsyncLLM)
+
+
+def _hook_init(processor_class: Any) -> None:
+    original = processor_class.__init__
+
+    @wraps(original)
+    def init(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, vllm_config, *args, **kwargs)
+        if vllm_config.scheduler_config.scheduler_cls == SCHEDULER:
+            from stcon.integrations.vllm.backend import Engine
+
+            setattr(self, _MARK, Engine(vllm_config, self.tokenizer))
+            self.structured_outputs_config = None  # vLLM's own check is for its own backends
+
+    processor_class.__init__ = init
+
+
+def _hook_process_inputs(processor_class: Any) -> None:
+    original = processor_class.process_inputs
+
+    @wraps(original)
+    def process_inputs(self: Any, *args: Any, **kwargs: Any) -> Any:
+        request = original(self, *args, **kwargs)
+        engine = getattr(self, _MARK)
+        if engine is not None and is_constrained(request.sampling_params):
+            check(engine, request)
+        return request
+
+    processor_class.process_inputs = process_inputs
+
+
+def _hook_add_request(engine_class: Any) -> None:
+    original = engine_class.add_request
+
+    @wraps(original)
+    async def add_request(self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        engine = getattr(self.input_processor, _MARK)
+        if engine is not None and is_constrained(params):
+            await asyncio.to_thread(prepare, engine, params)
+        return await original(self, request_id, prompt, params, *args, **kwargs)
+
+    engine_class.add_request = add_request
+
+
+def is_constrained(params: Any) -> bool:
+    """Whether ``SamplingParams`` (or others) ask for a structured output."""
+    asked = getattr(params, "structured_outputs", None)
+    return asked is not None and not asked.all_constraints_none()
+
+
+def prepare(engine: Any, params: Any) -> None:
+    """Compile what `params` ask for. Raises ``VLLMValidationError``."""
+    _told(lambda: engine.compiler.prepare(engine.constraint(params)))
+
+
+def check(engine: Any, request: Any) -> None:
+    """Open a request's session, and drop it. Raises ``VLLMValidationError``."""
+    from vllm.exceptions import VLLMValidationError
+
+    if request.resumable:
+        raise VLLMValidationError("structured outputs of requests that are resumed are not supported")
+    num_prompt = len(request.prompt_token_ids if request.prompt_embeds is None else request.prompt_embeds)
+    _told(lambda: engine.session(request.sampling_params, num_prompt))
+
+
+def _told(ask: Any) -> None:
+    """Do `ask`; a refusal becomes vLLM's."""
+    from vllm.exceptions import VLLMValidationError
+
+    try:
+        ask()
+    except (RequestError, DecodingError) as error:
+        raise VLLMValidationError(f"structured outputs: {error}") from error
