@@ -12,7 +12,7 @@ import tiny_llama  # noqa: E402
 
 from stcon.errors import InvalidOption  # noqa: E402
 from stcon.models import load_model  # noqa: E402
-from stcon.models.lean import blocks, int4, reference  # noqa: E402
+from stcon.models.lean import blocks, four_bit, int4, reference  # noqa: E402
 from stcon.models.lean.gguf import GgufFile  # noqa: E402
 
 
@@ -54,6 +54,23 @@ def test_rounded_is_within_half_a_step(rows, groups, spread, seed):
     found = int4.rounded(weight)
     scale = found.scale.repeat_interleave(32, 1)
     assert ((dense(found) - weight).abs() <= 0.5 * scale + 1e-5).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=st.integers(1, 4), groups=st.integers(1, 3), seed=st.integers(0, 99))
+def test_pack_keeps_the_numbers(rows, groups, seed):
+    """The words that the CUDA kernels read hold the same numbers, with scales and offsets rounded to bfloat16."""
+    draw = np.random.default_rng(seed)
+    numbers = torch.from_numpy(draw.integers(0, 16, (rows, 32 * groups), dtype=np.uint8))
+    scale, offset = (torch.from_numpy(draw.normal(size=(rows, groups)).astype(np.float32)) for _ in range(2))
+    packed = four_bit.pack(int4.Groups(numbers, scale, offset))
+    found = packed.groups()
+    assert packed.shape == (rows, 32 * groups)
+    assert packed.nbytes == rows * groups * 20
+    assert torch.equal(found.numbers, numbers)
+    assert torch.equal(found.scale, scale.bfloat16().float())
+    assert torch.equal(found.offset, offset.bfloat16().float())
+    assert torch.equal(packed.dense(), dense(found))
 
 
 @pytest.mark.parametrize("tokens", [1, 4])

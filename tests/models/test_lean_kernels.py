@@ -11,7 +11,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
 triton = pytest.importorskip("triton")
 
-from stcon.models.lean import cuda, reference  # noqa: E402
+from stcon.models.lean import cuda, four_bit, int4, reference  # noqa: E402
 from stcon.models.lean.cuda import plans  # noqa: E402
 from stcon.models.lean.settings import Delta  # noqa: E402
 from stcon.models.lean.shapes import Heads, Step, packing  # noqa: E402
@@ -152,3 +152,23 @@ def test_packed_rows_are_the_padded_ones(size, counts, total):
     assert close(kept[1][0], kept[0][0])
     assert torch.allclose(kept[1][1], kept[0][1], atol=1e-5)
     assert not packed.workspace.arrived.any()
+
+
+@pytest.mark.parametrize("columns", [40, 96])
+@pytest.mark.parametrize("size", [96, 2560])
+@pytest.mark.parametrize("tokens", [1, 2, 16, 50, 65])
+def test_four_bit_products(tokens, size, columns):
+    """Weights in four bits give the products of the matrix that they stand for, for one row, few and many."""
+    torch.manual_seed(tokens)
+    at = step(1)
+    x, norm, bias, residual = draw(tokens, size), draw(size), draw(columns), draw(tokens, columns)
+    weight = four_bit.pack(int4.rounded(draw(columns, size)))
+    plain = weight.dense()
+    for ours, theirs in (
+        [ops.norm_linear(x, norm, 1e-6, w, at, bias) for ops, w in ((cuda, weight), (reference, plain))],
+        [ops.norm_linear(x, norm, 1e-6, w, at, exact=True) for ops, w in ((cuda, weight), (reference, plain))],
+        [ops.linear_add(x, w, residual.clone(), at) for ops, w in ((cuda, weight), (reference, plain))],
+        [ops.gate_up(x, norm, 1e-6, w, at) for ops, w in ((cuda, weight), (reference, plain))],
+    ):
+        assert close(ours, theirs)
+    assert not at.workspace.arrived.any()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stcon.vocab.vocabulary import Vocabulary
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-RUNNERS = ("auto", "lean", "transformers")
+RUNNERS = ("auto", "lean", "transformers", "llama.cpp")
 WEIGHTS = ("auto", "int4")
 HUB_TIMEOUT_S = 10.0
 
@@ -52,9 +52,10 @@ def load_model(
         dtype: ``"auto"`` (float32 on the CPU, bfloat16 elsewhere), ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         progress: show a download's progress on stderr.
         runner: who computes: ``"lean"``, our own definitions of a few families (`stcon.models.lean`);
-            ``"transformers"``, everything that library knows; ``"auto"``, the first where it can, else the second.
-        weights: ``"int4"``: in decode steps on the CPU, matrices in four bits a weight and the rest in bfloat16, by the
-            lean runner: several times less to read a token, and other tokens now and then.
+            ``"transformers"``, everything that library knows; ``"auto"``, the first where it can, else the second;
+            ``"llama.cpp"``, a GGUF file as it is, quantised (`stcon.models.llama_cpp`).
+        weights: ``"int4"``: the layers' matrices in four bits a weight and the rest in bfloat16, by the lean runner:
+            several times less to read a token, and other tokens now and then.
 
     Raises:
         ModelUnavailable: no such model, it cannot be fetched or read, or what it needs is not installed.
@@ -67,6 +68,10 @@ def load_model(
     ):
         if value not in known:
             raise InvalidOption(f"{option}: expected one of {', '.join(known)}, got {value!r}")
+    if runner == "llama.cpp":
+        return _by_llama_cpp(
+            Path(_default(progress) if name == "default" else name).expanduser(), device, dtype, weights
+        )
     require_torch(runner)
     if name == "default":
         name = _default(progress)
@@ -98,9 +103,8 @@ class _How:
         """
         if self.weights != "int4":
             return self
-        fits = self.device.startswith("cpu") and self.dtype in ("auto", "bfloat16") and self.runner != "transformers"
-        if not fits:
-            raise InvalidOption("weights='int4' is for the lean runner on the CPU, in bfloat16; leave the others out")
+        if self.dtype not in ("auto", "bfloat16") or self.runner == "transformers":
+            raise InvalidOption("weights='int4' is for the lean runner, in bfloat16; leave the other options out")
         return _How(self.device, "bfloat16", "lean", "int4")
 
     def torch_dtype(self) -> Any:
@@ -182,6 +186,18 @@ def _from_gguf(path: Path, how: _How) -> Model:
     from stcon.models.transformers import TransformersModel
 
     return TransformersModel(_load_gguf(path, how), vocabulary, prompts, name=path.stem)
+
+
+def _by_llama_cpp(path: Path, device: str, dtype: str, weights: str) -> Model:
+    """A GGUF file by llama.cpp; ``device="cpu"`` keeps it off a GPU, anything else leaves that to llama.cpp's build."""
+    if dtype != "auto" or weights != "auto":
+        raise InvalidOption("runner='llama.cpp' takes a GGUF file as it is: leave dtype and weights out")
+    if not path.is_file() or path.suffix != ".gguf":
+        raise ModelUnavailable(f"{path}: runner='llama.cpp' needs a .gguf file; there is none")
+    _require_gguf()
+    from stcon.models.llama_cpp import LlamaCppModel
+
+    return LlamaCppModel(path, gpu_layers=0 if device == "cpu" else -1)
 
 
 def _load_gguf(path: Path, how: _How) -> Any:

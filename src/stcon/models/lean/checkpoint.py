@@ -107,9 +107,17 @@ def complete(source: Source, table: Mapping[str, Entry], ignored: tuple[str, ...
 
 
 def load(
-    source: Source, table: Mapping[str, Entry], shapes: Mapping[str, tuple[int, ...]], device: Any, dtype: Any
+    source: Source,
+    table: Mapping[str, Entry],
+    shapes: Mapping[str, tuple[int, ...]],
+    device: Any,
+    dtype: Any,
+    keep: Callable[[Source, str, Entry, Tensor], Any] | None = None,
 ) -> Parameters:
     """Every parameter of `table` on its device, in `dtype` or float32.
+
+    Args:
+        keep: what is kept of a parameter instead of itself, asked for one after the other.
 
     Raises:
         ModelUnavailable: a tensor has another shape than the settings give it.
@@ -122,7 +130,7 @@ def load(
                 f"its tensor {entry.names[0]} does not fit its settings "
                 f"({name}: expected {shapes[name]}, got {tuple(parameter.shape)}); fetch the model again"
             )
-        loaded[name] = parameter
+        loaded[name] = parameter if keep is None else keep(source, name, entry, parameter)
     return loaded
 
 

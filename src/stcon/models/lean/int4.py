@@ -1,34 +1,27 @@
-"""Matrices in four bits beside their bfloat16 selves, for decode steps on the CPU, where a step is reading the weights.
+"""Matrices in four bits a weight, for decode steps, where a step is reading the weights.
 
-A step of up to `FEW` tokens multiplies by the four-bit form with torch's own kernel (which torchao calls, too); more
-tokens at once use the bfloat16 form, which is quicker then. Groups of 32 weights have a scale and an offset. A GGUF
-matrix in a 4-bit block format keeps its numbers as they are; any other is rounded to nearest between each group's
-least and largest. The head stays in bfloat16: it is where rounding shows most.
+Groups of 32 weights have a scale and an offset, bfloat16 each. A GGUF matrix in a 4-bit block format keeps its numbers
+as they are; any other is rounded to nearest between each group's least and largest. The head stays in bfloat16: it is
+where rounding shows most. Scales and offsets of a 4-bit file are wider, so its weights come out up to 2⁻⁸ of a scale
+aside.
 
-The kernel takes scales and offsets in bfloat16, so even a 4-bit file's weights come out up to 2⁻⁸ of a scale aside.
+On the CPU the four-bit form stands *beside* the bfloat16 one: a step of up to `FEW` tokens multiplies by it with
+torch's own kernel (which torchao calls, too); more tokens at once use the other form, which is quicker then. On CUDA it
+stands *instead* (`four_bit.FourBit`, `cuda.four`), and memory shrinks with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from stcon.errors import ModelUnavailable
-from stcon.models.lean.checkpoint import Entry, Parameters, Source
+from stcon.models.lean.checkpoint import Entry, Source
+from stcon.models.lean.four_bit import GROUP, Groups, pack
 
 Tensor = Any
-GROUP = 32
 FEW = 4  # measured: quicker up to here on a processor with AVX-512
 MATRICES = ("qkv", "out", "gate_up", "down", "mixed")
-_ROWS_MULTIPLE = 16  # of the kernel
-
-
-class Groups(NamedTuple):
-    """w[n, k] = numbers[n, k] · scale[n, k / 32] + offset[n, k / 32], numbers uint8 in 0 … 15."""
-
-    numbers: Tensor
-    scale: Tensor
-    offset: Tensor
+_ROWS_MULTIPLE = 16  # of the CPU's kernel
 
 
 class Int4:
@@ -53,20 +46,24 @@ class Int4:
         return torch.ops.aten._weight_int4pack_mm_for_cpu(x, self.packed, GROUP, self.scales)
 
 
-def attach(parameters: Parameters, source: Source, table: Mapping[str, Entry]) -> None:
-    """Give every matrix of the layers that fits the kernel its packed form, as the attribute ``int4``.
-
-    Raises:
-        ModelUnavailable: this torch has no such kernel.
-    """
+def require_kernel(device: Any) -> None:
+    """Raise `ModelUnavailable` unless four-bit products run on `device`."""
     import torch
 
-    if not hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu"):
+    if device.type == "cpu" and not hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu"):
         raise ModelUnavailable("four-bit weights need a newer torch; leave weights='int4' out")
-    for name, parameter in parameters.items():
-        rows, columns = parameter.shape[0], parameter.shape[-1]
-        if name.split(".")[-1] in MATRICES and rows % _ROWS_MULTIPLE == 0 and columns % GROUP == 0:
-            parameter.int4 = Int4(_stored(source, table[name]) or rounded(parameter))
+
+
+def four_bits(source: Source, name: str, entry: Entry, parameter: Tensor) -> Any:
+    """What to keep of a parameter: itself, or its four-bit form, or both, if it is a matrix of the layers that fits."""
+    rows, columns = parameter.shape[0], parameter.shape[-1]
+    if name.rsplit(".", 1)[-1] not in MATRICES or columns % GROUP:
+        return parameter
+    if parameter.device.type == "cuda":
+        return pack(_stored(source, entry, parameter.device) or rounded(parameter))
+    if rows % _ROWS_MULTIPLE == 0:
+        parameter.int4 = Int4(_stored(source, entry, parameter.device) or rounded(parameter))
+    return parameter
 
 
 def rounded(weight: Tensor) -> Groups:
@@ -78,7 +75,7 @@ def rounded(weight: Tensor) -> Groups:
     return Groups(numbers.flatten(1), scale[..., 0], least[..., 0])
 
 
-def _stored(source: Source, entry: Entry) -> Groups | None:
+def _stored(source: Source, entry: Entry, device: Any) -> Groups | None:
     """The numbers of the file, where all of a parameter's tensors are stored in four bits and taken as they are."""
     import torch
 
@@ -86,4 +83,6 @@ def _stored(source: Source, entry: Entry) -> Groups | None:
     if read is None or entry.change is not None or entry.changes:
         return None
     parts = [read(name) for name in entry.names]
-    return None if None in parts else Groups(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    if None in parts:
+        return None
+    return Groups(*(torch.cat(tensors).to(device) for tensors in zip(*parts, strict=True)))

@@ -10,7 +10,7 @@ from stcon.errors import ModelUnavailable
 from stcon.models.lean import llama, qwen3_5
 from stcon.models.lean.checkpoint import Entry, Safetensors, Source, complete, has_safetensors, load
 from stcon.models.lean.gguf import GgufFile
-from stcon.models.lean.int4 import attach
+from stcon.models.lean.int4 import four_bits, require_kernel
 from stcon.models.lean.network import Network
 from stcon.models.lean.settings import Settings, from_config
 
@@ -55,13 +55,15 @@ def network(
     """The network, every tensor of `source` in its place; None if the checkpoint has other tensors than the family.
 
     Args:
-        int4: matrices in four bits, too (`stcon.models.lean.int4`); bfloat16 on the CPU only.
+        int4: the layers' matrices in four bits (`stcon.models.lean.int4`); with bfloat16 only.
     """
     import torch
 
     placed = torch.device(device)
     if placed.type not in ("cpu", "cuda") or (placed.type == "cuda" and not _kernels_fit(settings, dtype)):
         return None
+    if int4:
+        require_kernel(placed)
     ignored = qwen3_5.IGNORED if settings.family == "qwen3_5" else llama.IGNORED
     if settings.tied:  # some checkpoints keep the head all the same
         ignored = (*ignored, "lm_head.")
@@ -69,11 +71,9 @@ def network(
         if complete(source, table, ignored):
             shapes = (qwen3_5 if settings.family == "qwen3_5" else llama).shapes(settings)
             try:
-                parameters = load(source, table, shapes, placed, dtype)
+                parameters = load(source, table, shapes, placed, dtype, four_bits if int4 else None)
             except ModelUnavailable as error:
                 raise ModelUnavailable(f"{name}: {error}") from error
-            if int4:
-                attach(parameters, source, table)
             return Network(settings, parameters)
     return None
 

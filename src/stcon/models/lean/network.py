@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from stcon.models.lean import cache as caches
 from stcon.models.lean import llama, qwen3_5, reference
@@ -28,6 +29,8 @@ class Network:
         parameters: as the family's ``shapes`` lists them, all on one device.
         ops: the five operations; None: by the device.
     """
+
+    packs = True  # `forward` takes `total`
 
     def __init__(self, settings: Settings, parameters: Parameters, ops: ModuleType | None = None) -> None:
         self.settings = settings
@@ -67,7 +70,7 @@ class Network:
             assert packed is None or (size <= caches.MAX_STEP and not all_positions), "packed steps are decode steps"
             step = Step(rows, size, lengths, counts, cache.cos, cache.sin, cache.workspace, packed)
             ids = tokens.reshape(-1)
-            x = self._hidden(self.embed[ids if packed is None else ids[packed.sources]], cache, step)
+            x = self._hidden(F.embedding(ids if packed is None else ids[packed.sources], self.embed), cache, step)
             if packed is not None:
                 x = x[packed.lasts]
             elif not all_positions:

@@ -1,8 +1,6 @@
 """The five operations on CUDA, each the equal of its namesake in `stcon.models.lean.reference`.
 
-Up to `FEW` tokens at once (rows times step tokens) a product is our own kernel with everything around it fused; more go
-through the library's, with the norm and the gate as kernels of their own. All launches are fit for CUDA graphs: no
-synchronisation, shapes and addresses fixed by (B, S) and the cache.
+All launches are fit for CUDA graphs: no synchronisation, shapes and addresses fixed by (B, S) and the cache.
 """
 
 from __future__ import annotations
@@ -11,111 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import triton
 
 from stcon.models.lean import reference
 from stcon.models.lean.cache import MAX_STEP, WINDOW
-from stcon.models.lean.cuda import attention, delta_steps, gated_delta, one_token, plans, pointwise
-from stcon.models.lean.cuda.linear import rows_kernel, vector_kernel
+from stcon.models.lean.cuda import attention, delta_steps, gated_delta, one_token, plans
+from stcon.models.lean.cuda.products import gate_up, linear_add, norm_linear, precision
 from stcon.models.lean.settings import Delta
 from stcon.models.lean.shapes import Heads, Step
 
+__all__ = ["attend", "delta", "gate_up", "linear_add", "norm_linear"]
 Tensor = Any
 LOG2_E = 1.4426950408889634
-
-
-def norm_linear(
-    x: Tensor,
-    norm: Tensor,
-    eps: float,
-    weight: Tensor,
-    step: Step,
-    bias: Tensor | None = None,
-    exact: bool = False,
-) -> Tensor:
-    """See `reference.norm_linear`."""
-    if x.shape[0] > plans.FEW:
-        y = rms_norm(x, norm, eps)
-        if exact and y.dtype != torch.float32:
-            return torch.mm(y, weight.t(), out_dtype=torch.float32)
-        return F.linear(y, weight, bias)
-    out = torch.empty(x.shape[0], weight.shape[0], device=x.device, dtype=torch.float32 if exact else x.dtype)
-    return _few(x, weight, out, step, norm=norm, eps=eps, bias=bias)
-
-
-def linear_add(x: Tensor, weight: Tensor, residual: Tensor, step: Step) -> Tensor:
-    """See `reference.linear_add`."""
-    if x.shape[0] > plans.FEW:
-        return residual.addmm_(x, weight.t())
-    return _few(x, weight, residual, step, add=True)
-
-
-def gate_up(x: Tensor, norm: Tensor, eps: float, weight: Tensor, step: Step) -> Tensor:
-    """See `reference.gate_up`."""
-    rows, inner = x.shape[0], weight.shape[0] // 2
-    out = torch.empty(rows, inner, device=x.device, dtype=x.dtype)
-    if rows <= plans.FEW:
-        return _few(x, weight, out, step, norm=norm, eps=eps, swiglu=True)
-    both = F.linear(rms_norm(x, norm, eps), weight)
-    pointwise.swiglu_kernel[(rows, triton.cdiv(inner, 1024))](both, out, inner, BLOCK=1024)
-    return out
-
-
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """See `reference.rms_norm`; x[M, K] contiguous."""
-    out = torch.empty_like(x)
-    size = x.shape[1]
-    pointwise.rms_norm_kernel[(x.shape[0],)](x, weight, out, eps, K=size, BLOCK_K=triton.next_power_of_2(size))
-    return out
-
-
-def _few(
-    x: Tensor,
-    weight: Tensor,
-    out: Tensor,
-    step: Step,
-    norm: Tensor | None = None,
-    eps: float = 0.0,
-    bias: Tensor | None = None,
-    add: bool = False,
-    swiglu: bool = False,
-) -> Tensor:
-    """x[M ≤ FEW, K] · weightᵀ by our kernels, with what is asked for fused."""
-    rows, size = x.shape
-    columns = out.shape[1]
-    assert all(tensor.is_contiguous() for tensor in (x, weight, out))
-    fused = {"NORM": norm is not None, "BIAS": bias is not None, "ADD": add, "SWIGLU": swiglu}
-    norm, bias = weight if norm is None else norm, weight if bias is None else bias
-    if rows == 1:
-        plan = plans.vector(columns, size, swiglu, weight.element_size())
-        grid = (triton.cdiv(columns, plan.block_n),)
-        vector_kernel[grid](x, norm, weight, bias, out, columns, size, eps, **fused, **plan.options())
-        return out
-    plan = plans.rows(rows, columns, size, swiglu, weight.element_size())
-    tiles = triton.cdiv(columns * (2 if swiglu else 1), plan.block_n)
-    space = step.workspace
-    rows_kernel[(tiles, plan.splits)](
-        x,
-        norm,
-        weight,
-        bias,
-        out,
-        space.partial,
-        space.stats,
-        space.arrived,
-        x.stride(0),
-        rows,
-        columns,
-        size,
-        eps,
-        **fused,
-        PRECISION=_precision(x.dtype),
-        SPLITS=plan.splits,
-        BLOCK_M=max(16, triton.next_power_of_2(rows)),
-        **plan.options(),
-    )
-    return out
 
 
 def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: Tensor, step: Step) -> Tensor:
@@ -163,7 +68,7 @@ def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: T
         GATED=shape.gated,
         SPLITS=plan.splits,
         LEAST=plan.least,
-        PRECISION=_precision(qkv.dtype),
+        PRECISION=precision(qkv.dtype),
         BLOCK_Q=plan.block_q,
         BLOCK_T=plan.block_t,
         BLOCK_S=MAX_STEP,
@@ -212,6 +117,7 @@ def _attend_one(
         NORM=norms is not None,
         GATED=shape.gated,
         SPLITS=plan.splits,
+        LEAST=plan.least,
         BLOCK_T=plan.block_t,
         PDL=plans.PDL,
         num_warps=plan.warps,
@@ -258,7 +164,7 @@ def _attend_chunk(
         shape.dim**-0.5 * LOG2_E,
         **heads,
         GATED=shape.gated,
-        PRECISION=_precision(qkv.dtype),
+        PRECISION=precision(qkv.dtype),
         BLOCK_Q=plan.block_q,
         BLOCK_T=plan.block_t,
         num_warps=plan.warps,
@@ -307,7 +213,7 @@ def delta(
         TAPS=shape.taps,
         WINDOW=WINDOW,
         COUNTS=step.counts is not None,
-        PRECISION=_precision(mixed.dtype),
+        PRECISION=precision(mixed.dtype),
         T=1 if step.size == 1 else MAX_STEP,
         PDL=plans.PDL,
         BLOCK_V=columns,
@@ -361,8 +267,3 @@ def _packed(step: Step) -> tuple[Tensor, Tensor]:
     if step.packing is None or step.counts is None:
         return step.lengths, step.lengths
     return step.packing.firsts, step.counts
-
-
-def _precision(dtype: Any) -> str:
-    """Float32 in full: the type's users want logits to compare with, not speed."""
-    return "ieee" if dtype == torch.float32 else "tf32"

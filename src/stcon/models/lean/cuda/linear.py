@@ -41,6 +41,7 @@ def vector_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     LINES: tl.constexpr,
+    EARLY: tl.constexpr,
     PDL: tl.constexpr,
 ):
     rn = (tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
@@ -50,6 +51,10 @@ def vector_kernel(
     prefetch_rows(rows, K, LINES, PDL)
     if SWIGLU:
         prefetch_rows(rows + N * K, K, LINES, PDL)
+    if EARLY:
+        first = tl.load(rows[:, None] + rk[None, :], mask=in_n[:, None] & (rk < K)[None, :], other=0.0)
+        if SWIGLU:
+            second = tl.load(rows[:, None] + N * K + rk[None, :], mask=in_n[:, None] & (rk < K)[None, :], other=0.0)
     begin(PDL)
 
     acc = tl.zeros((BLOCK_N, BLOCK_K), tl.float32)
@@ -58,21 +63,31 @@ def vector_kernel(
     for k in tl.static_range(0, K, BLOCK_K):
         in_k = k + rk < K
         a = tl.load(x + k + rk, mask=in_k, other=0.0).to(tl.float32)
-        b = tl.load(rows[:, None] + (k + rk)[None, :], mask=in_n[:, None] & in_k[None, :], other=0.0)
+        if EARLY and k == 0:
+            b = first
+        else:
+            b = tl.load(rows[:, None] + (k + rk)[None, :], mask=in_n[:, None] & in_k[None, :], other=0.0)
         if NORM:
             squares += a * a
             a = a * tl.load(norm + k + rk, mask=in_k, other=0.0)
         acc += b.to(tl.float32) * a[None, :]
         if SWIGLU:
-            c = tl.load(rows[:, None] + N * K + (k + rk)[None, :], mask=in_n[:, None] & in_k[None, :], other=0.0)
+            if EARLY and k == 0:
+                c = second
+            else:
+                c = tl.load(rows[:, None] + N * K + (k + rk)[None, :], mask=in_n[:, None] & in_k[None, :], other=0.0)
             up += c.to(tl.float32) * a[None, :]
 
-    y = tl.sum(acc, 1)
-    z = tl.sum(up, 1)
+    scale = 1.0
     if NORM:
         scale = tl.rsqrt(tl.sum(squares, 0) / K + eps)
-        y *= scale
-        z *= scale
+    store_vector(tl.sum(acc, 1) * scale, tl.sum(up, 1) * scale, bias, out, rn, N, BIAS, ADD, SWIGLU)
+
+
+@triton.jit
+def store_vector(y, z, bias, out, rn, N, BIAS: tl.constexpr, ADD: tl.constexpr, SWIGLU: tl.constexpr):
+    """What follows the product of one row: bias, silu(y) · z, residual."""
+    in_n = rn < N
     if BIAS:
         y += tl.load(bias + rn, mask=in_n, other=0.0).to(tl.float32)
     if SWIGLU:
@@ -133,32 +148,69 @@ def rows_kernel(
         acc = tl.dot(b, tl.trans(a), acc, input_precision=PRECISION)
 
     if SPLITS > 1:
-        first = tile * SPLITS
-        inner = rw[:, None] * BLOCK_M + rm[None, :]
-        tl.store(partial + (first + split) * BLOCK_N * BLOCK_M + inner, acc)
-        if NORM:
-            tl.store(sums + (first + split) * BLOCK_M + rm, squares)
-        tl.debug_barrier()  # all threads' stores come before the one thread's release
-        if tl.atomic_add(arrived + tile, 1, sem="acq_rel") < SPLITS - 1:
+        if not deliver(acc, squares, partial, sums, arrived, tile, split, NORM, SPLITS):
             return
-        tl.store(arrived + tile, 0)
-        acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-        squares = tl.zeros((BLOCK_M,), tl.float32)
-        for i in tl.static_range(SPLITS):
-            acc += tl.load(partial + (first + i) * BLOCK_N * BLOCK_M + inner, cache_modifier=".cg")
-            if NORM:
-                squares += tl.load(sums + (first + i) * BLOCK_M + rm, cache_modifier=".cg")
-
+        acc, squares = gathered(partial, sums, tile, NORM, SPLITS, BLOCK_N, BLOCK_M)
     if NORM:
         acc *= tl.rsqrt(squares / K + eps)[None, :]
+    store_rows(acc, bias, out, tile, M, N, BIAS, ADD, SWIGLU)
+
+
+@triton.jit
+def deliver(acc, squares, partial, sums, arrived, tile, split, NORM: tl.constexpr, SPLITS: tl.constexpr):
+    """Leave one split's part of a tile; whether this was the last to arrive."""
+    BLOCK_N: tl.constexpr = acc.shape[0]
+    BLOCK_M: tl.constexpr = acc.shape[1]
+    rw, rm = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_M)
+    slot = tile * SPLITS + split
+    tl.store(partial + slot * BLOCK_N * BLOCK_M + rw[:, None] * BLOCK_M + rm[None, :], acc)
+    if NORM:
+        tl.store(sums + slot * BLOCK_M + rm, squares)
+    tl.debug_barrier()  # all threads' stores come before the one thread's release
+    last = tl.atomic_add(arrived + tile, 1, sem="acq_rel") == SPLITS - 1
+    if last:
+        tl.store(arrived + tile, 0)
+    return last
+
+
+@triton.jit
+def gathered(
+    partial,
+    sums,
+    tile,
+    NORM: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+):
+    """The sum of all splits' parts, in their order."""
+    rw, rm = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_M)
+    acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    squares = tl.zeros((BLOCK_M,), tl.float32)
+    for i in tl.static_range(SPLITS):
+        slot = tile * SPLITS + i
+        part = partial + slot * BLOCK_N * BLOCK_M + rw[:, None] * BLOCK_M + rm[None, :]
+        acc += tl.load(part, cache_modifier=".cg")
+        if NORM:
+            squares += tl.load(sums + slot * BLOCK_M + rm, cache_modifier=".cg")
+    return acc, squares
+
+
+@triton.jit
+def store_rows(acc, bias, out, tile, M, N, BIAS: tl.constexpr, ADD: tl.constexpr, SWIGLU: tl.constexpr):
+    """What follows the product of a tile of weights, acc[BLOCK_N, BLOCK_M]: gate · up, bias, residual."""
+    BLOCK_N: tl.constexpr = acc.shape[0]
+    BLOCK_M: tl.constexpr = acc.shape[1]
+    COLUMNS: tl.constexpr = BLOCK_N // 2 if SWIGLU else BLOCK_N
     if SWIGLU:
         gate, up = tl.split(tl.permute(tl.reshape(acc, (2, COLUMNS, BLOCK_M)), (1, 2, 0)))
         acc = gate * tl.sigmoid(gate) * up
+    rm = tl.arange(0, BLOCK_M)
     rn = (tile * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
     if BIAS:
         acc += tl.load(bias + rn, mask=rn < N, other=0.0).to(tl.float32)[:, None]
     place = out + rm[None, :].to(tl.int64) * N + rn[:, None]
-    inside = (rn < N)[:, None] & in_m[None, :]
+    inside = (rn < N)[:, None] & (rm < M)[None, :]
     if ADD:
         acc += tl.load(place, mask=inside, other=0.0).to(tl.float32)
     tl.store(place, acc.to(out.dtype.element_ty), mask=inside)

@@ -1,9 +1,9 @@
 """Attention for one token a row: what most decode steps are, and when few rows run, all latency.
 
 One program a query head and split of its row's keys, adding and multiplying in registers. The older keys and values of
-a split's first tile, the rotary row and the norms are loaded before the kernel waits for the one before it, which
-writes none of them; what remains after the wait is the query, the dot products and the sum. Heads that share keys read
-them through the L2 cache, so this is for few rows; `attention.decode_kernel` is for many.
+a split's first two tiles, the rotary row and the norms are loaded before the kernel waits for the one before it, which
+writes none of them; what remains after the wait is the query, the dot products and the sum. Two tiles stay under way.
+Heads that share keys read them through the L2 cache, so this is for few rows; `attention.decode_kernel` is for many.
 """
 
 import triton
@@ -36,6 +36,15 @@ def add_tile(q, k, v, filled, scale, best, total, acc):
     return new, total * keep + tl.sum(p, 0), acc * keep + tl.sum(p[:, None] * v.to(tl.float32), 0)
 
 
+@triton.jit
+def tile_at(keys, values, base, start, stop, D: tl.constexpr, BLOCK_T: tl.constexpr):
+    """Keys and values [BLOCK_T, D] from token `start` on, nothing read from `stop` on."""
+    token = start + tl.arange(0, BLOCK_T)
+    place = base + token[:, None].to(tl.int64) * D + tl.arange(0, D)[None, :]
+    inside = (token < stop)[:, None]
+    return tl.load(keys + place, mask=inside, other=0.0), tl.load(values + place, mask=inside, other=0.0)
+
+
 @triton.jit(do_not_specialize=["capacity"])
 def one_token_kernel(
     qkv,  # [B, stride]: queries, keys, values, gates
@@ -63,12 +72,13 @@ def one_token_kernel(
     NORM: tl.constexpr,
     GATED: tl.constexpr,
     SPLITS: tl.constexpr,
+    LEAST: tl.constexpr,  # keys of a split at least, a multiple of BLOCK_T
     BLOCK_T: tl.constexpr,
     PDL: tl.constexpr,
 ):
     split, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     length = tl.load(lengths + b)  # written by the caller, before the step
-    share = tl.maximum(tl.cdiv(tl.cdiv(length, SPLITS), BLOCK_T) * BLOCK_T, BLOCK_T)
+    share = tl.maximum(tl.cdiv(tl.cdiv(length, SPLITS), BLOCK_T) * BLOCK_T, LEAST)
     active = tl.maximum(tl.cdiv(length, share), 1)
     if split >= active:
         return
@@ -76,9 +86,8 @@ def one_token_kernel(
     d, rt = tl.arange(0, D), tl.arange(0, BLOCK_T)
     head = h // (H // KVH)
     base = b * row_stride + head.to(tl.int64) * head_stride
-    there = base + (start + rt)[:, None].to(tl.int64) * D + d[None, :]
-    k = tl.load(keys + there, mask=(start + rt < stop)[:, None], other=0.0)
-    v = tl.load(values + there, mask=(start + rt < stop)[:, None], other=0.0)
+    k, v = tile_at(keys, values, base, start, stop, D, BLOCK_T)
+    next_k, next_v = tile_at(keys, values, base, start + BLOCK_T, stop, D, BLOCK_T)
     half: tl.constexpr = ROT // 2
     first = tl.where(d < half, d + half, tl.where(d < ROT, d - half, d))  # the other one of a rotated pair
     inside = (d < ROT) & (length < capacity)
@@ -106,12 +115,10 @@ def one_token_kernel(
     best = tl.where(split == 0, own, float("-inf"))
     total = tl.where(split == 0, 1.0, 0.0)
     acc = tl.where(split == 0, new_v.to(tl.float32), 0.0)
-    best, total, acc = add_tile(q, k, v, start + rt < stop, scale, best, total, acc)
-    for t in range(start + BLOCK_T, stop, BLOCK_T):
-        there = base + (t + rt)[:, None].to(tl.int64) * D + d[None, :]
-        k = tl.load(keys + there, mask=(t + rt < stop)[:, None], other=0.0)
-        v = tl.load(values + there, mask=(t + rt < stop)[:, None], other=0.0)
+    for t in range(start, stop, BLOCK_T):
         best, total, acc = add_tile(q, k, v, t + rt < stop, scale, best, total, acc)
+        k, v = next_k, next_v
+        next_k, next_v = tile_at(keys, values, base, t + 2 * BLOCK_T, stop, D, BLOCK_T)
 
     if active > 1:
         group = tl.program_id(2) * H + h

@@ -11,6 +11,7 @@ from stcon.models.lean.settings import Settings
 Tensor = Any
 
 FEW = 32  # tokens up to which our own kernels beat the library's products
+FEW_FOUR = 64  # the same for weights in four bits, where the library's need the matrix written out
 PDL = 1  # how kernels overlap; see `dependent`
 PROGRAMS = 264  # two for each multiprocessor: what splitting aims at
 MAX_SPLITS = 64  # of a row's keys
@@ -33,6 +34,7 @@ class LinearPlan:
     stages: int
     lines: int
     splits: int = 1
+    early: bool = False
 
     def options(self) -> dict[str, Any]:
         """Keywords of the kernel."""
@@ -62,6 +64,37 @@ def rows(count: int, columns: int, size: int, swiglu: bool, itemsize: int) -> Li
 
 
 @dataclass(frozen=True)
+class FourPlan:
+    """Rows of weights and groups of 32 columns of a tile; programs that share the groups of a row."""
+
+    block_n: int
+    block_g: int
+    warps: int
+    stages: int = 1
+    splits: int = 1
+
+    def options(self) -> dict[str, Any]:
+        """Keywords of the kernel."""
+        blocks = {"BLOCK_N": self.block_n, "BLOCK_G": self.block_g, "PDL": PDL}
+        return {**blocks, "num_warps": self.warps, "num_stages": self.stages, **launch()}
+
+
+def four_vector(columns: int, size: int, swiglu: bool) -> FourPlan:
+    """How to multiply one row of `size` with a four-bit matrix of `columns` rows: a thread a group, none idle."""
+    block_g = min(64, _power_of_two(-(-size // 32)))
+    return FourPlan(4 if swiglu else 8, block_g, max(1, block_g // 32))
+
+
+def four_rows(count: int, columns: int, size: int, swiglu: bool) -> FourPlan:
+    """How to multiply `count` ≤ FEW_FOUR rows with it."""
+    tiles = -(-columns * (2 if swiglu else 1) // 64)
+    blocks = -(-size // 256)
+    splits = max(1, min(PROGRAMS // tiles, blocks // 2, 8))
+    part = -(-blocks // splits)
+    return FourPlan(64, 8, 8, 3 if count <= 16 else 2, -(-blocks // part))  # no split empty
+
+
+@dataclass(frozen=True)
 class AttentionPlan:
     """Tiles of queries and keys; `splits` programs share the keys of a row, each at least `least`."""
 
@@ -79,7 +112,8 @@ def one_token(heads: int, dim: int) -> AttentionPlan | None:
     if heads > PROGRAMS // 2:
         return None
     splits = _power_of_two(PROGRAMS // heads + 1) // 2
-    return AttentionPlan(1, 128 if dim > 128 else 256, 8, 1, max(1, min(MAX_SPLITS, splits)))
+    tile = min(256, max(16, 16384 // dim))  # two of keys and two of values fit the registers
+    return AttentionPlan(1, tile, 8, 1, max(1, min(MAX_SPLITS, splits)), least=256)
 
 
 def decode(heads: int, queries: int, dim: int) -> AttentionPlan:
