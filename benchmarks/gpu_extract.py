@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpu_extract_steps as steps
 import torch
@@ -32,15 +32,33 @@ from gpu_extract_peers import Llguidance, LlguidanceControl, stock_generate
 import stcon
 from stcon.bench.near_ties import divergence, summarize
 from stcon.bench.workloads import Workload, load_all
-from stcon.engine.device_loop import DeviceEngine, warm_up
+from stcon.constraint import quiet
+from stcon.engine.device_loop import Ahead, DeviceEngine, warm_up
 from stcon.engine.loop import generate
 from stcon.engine.output import Output
+from stcon.models.span_draws import MAX_DRAWS
 
 LIMIT = 256
 LARGEST_TIE = 0.01
 MODES = ("free", "mask", "canonical")
+OURS = "ours, canonical"
 
 Make = Callable[[Workload, list[int]], Output]
+
+
+class Engine(NamedTuple):
+    """What is compared.
+
+    Attributes:
+        make: the output that is decoded.
+        ahead, guess: see `DeviceEngine`.
+        forgets: plans made before are forgotten before each answer.
+    """
+
+    make: Make
+    ahead: Ahead = "quiet"
+    guess: bool = False
+    forgets: bool = False
 
 
 def main() -> int:
@@ -83,13 +101,13 @@ def engine_of(subject: Subject) -> DeviceEngine:
 
     def kernels() -> Any:
         grammars = CudaGrammars(subject.static.device)
-        return grammars, CudaWalker(subject.model.vocabulary, grammars, max_rows=1)
+        return grammars, CudaWalker(subject.model.vocabulary, grammars, max_rows=MAX_DRAWS)
 
     return DeviceEngine(subject.static, kernels, vocab_size=subject.model.vocabulary.size)
 
 
-def engines(subject: Subject) -> dict[str, tuple[str, Make]]:
-    """Name → when to run ahead, and the output that is decoded."""
+def engines(subject: Subject) -> dict[str, Engine]:
+    """By name."""
     peer = Llguidance(subject.model.vocabulary)
     grammars = {task.name: stcon.compile(task.schema) for task in load_all()}
 
@@ -105,13 +123,15 @@ def engines(subject: Subject) -> dict[str, tuple[str, Make]]:
         return Output(subject.model, prompt, max_tokens=LIMIT)
 
     return {
-        "free": ("quiet", free),
-        "llguidance, mask only": ("never", theirs(False)),
-        "llguidance, fast-forward": ("never", theirs(True)),
-        "ours, mask only": ("quiet", ours("mask")),
-        "ours, canonical": ("quiet", ours("canonical")),
-        "ours, canonical, never ahead": ("never", ours("canonical")),
-        "ours, canonical, always ahead": ("always", ours("canonical")),
+        "free": Engine(free),
+        "llguidance, mask only": Engine(theirs(False), "never"),
+        "llguidance, fast-forward": Engine(theirs(True), "never"),
+        "ours, mask only": Engine(ours("mask")),
+        OURS: Engine(ours("canonical"), guess=True),
+        f"{OURS}, plans forgotten": Engine(ours("canonical"), guess=True, forgets=True),
+        f"{OURS}, no guesses": Engine(ours("canonical")),
+        "  the same, never ahead": Engine(ours("canonical"), "never"),
+        "  the same, always ahead": Engine(ours("canonical"), "always"),
     }
 
 
@@ -126,10 +146,12 @@ def measure(subject: Subject, rounds: int, *, with_stock: bool) -> dict[str, Any
     report: dict[str, Any] = {"model": subject.name, "warm_up_s": perf_counter() - started, "failures": []}
     runs: dict[tuple[str, str], dict[str, Any]] = {}
     for number in range(rounds + 2):
-        for name, (ahead, make) in engines_once(subject).items():
-            engine.ahead = ahead  # type: ignore[assignment]
+        for name, (make, ahead, guess, forgets) in engines_once(subject).items():
+            engine.ahead, engine.guess = ahead, guess
             for task in tasks:
                 subject.prepare(task, prompts[task.name])
+                if forgets:
+                    quiet._shared.clear()
                 torch.cuda.synchronize()
                 result = engine.decode(make(task, prompts[task.name]))
                 tokens = [token.id for token in result.tokens]
@@ -147,10 +169,10 @@ def measure(subject: Subject, rounds: int, *, with_stock: bool) -> dict[str, Any
     return report
 
 
-_made: dict[int, dict[str, tuple[str, Make]]] = {}
+_made: dict[int, dict[str, Engine]] = {}
 
 
-def engines_once(subject: Subject) -> dict[str, tuple[str, Make]]:
+def engines_once(subject: Subject) -> dict[str, Engine]:
     """`engines`, made once."""
     if id(subject) not in _made:
         _made[id(subject)] = engines(subject)
@@ -260,15 +282,15 @@ def table(report: dict[str, Any]) -> list[str]:
         seconds = sum(median(run["decode_s"]) for run in mine)
         passes, tokens = sum(run["passes"] for run in mine), sum(len(run["tokens"]) for run in mine)
         rows.append((name, tokens, passes, sum(run["forced"] for run in mine) / tokens, seconds))
-    ours = next(row[-1] for row in rows if row[0] == "ours, canonical")
+    ours = next(row[-1] for row in rows if row[0] == OURS)
     lines = [
         f"{report['model']} on {report['machine']['card']}, bf16, runner {report['runner']}, six extractions, greedy",
-        f"{'engine':<30}{'tokens':>8}{'passes':>8}{'/token':>8}{'forced':>8}"
+        f"{'engine':<34}{'tokens':>8}{'passes':>8}{'/token':>8}{'forced':>8}"
         f"{'decode s':>10}{'ms/pass':>9}{'ours is':>9}",
     ]
     for name, tokens, passes, forced, seconds in rows:
         lines.append(
-            f"{name:<30}{tokens:>8}{passes:>8}{passes / tokens:>8.2f}{forced:>8.0%}{seconds:>10.3f}"
+            f"{name:<34}{tokens:>8}{passes:>8}{passes / tokens:>8.2f}{forced:>8.0%}{seconds:>10.3f}"
             f"{seconds / passes * 1e3:>9.2f}{seconds / ours:>8.2f}x"
         )
     for name, row in report.get("near_ties", {}).get("rows", {}).items():

@@ -61,11 +61,15 @@ class Scripted:
         return self.inner.new_cache(rows, capacity)
 
     def forward(self, tokens: Any, lengths: Any, cache: Any, counts: Any = None, all_positions: bool = False) -> Any:
-        """The inner model's logits with the push, for one row and its last position."""
+        """The inner model's logits with the push, for one row."""
         with torch.inference_mode():
             logits = self.inner.forward(tokens, lengths, cache, counts, all_positions)
-            wanted = self.script[lengths.long() + tokens.shape[1]][:, None]
-            return logits.scatter_add(1, wanted.clamp(min=0), (wanted >= 0).to(logits.dtype) * PUSH)
+            span = tokens.shape[1]
+            first = 1 if all_positions else span
+            wanted = self.script[lengths.long() + torch.arange(first, span + 1, device=self.device)]
+            rows = logits.view(-1, logits.shape[-1])
+            pushed = rows.scatter_add(1, wanted.clamp(min=0)[:, None], (wanted >= 0).to(rows.dtype)[:, None] * PUSH)
+            return pushed.view(logits.shape)
 
     def write(self, start: int, tokens: Sequence[int]) -> None:
         """Let `tokens` be the script from position `start` on."""

@@ -1,7 +1,8 @@
-"""Stand-ins for a device: a walker on the CPU's kernel, and a static model whose logits are a hash of the prefix.
+"""Stand-ins for a device: a walker on the CPU's kernel, and static models whose logits are a hash of the prefix.
 
 The walker keeps tables of its own, as a device does: a state is missing there until `build_missing`, once each.
-The model is recurrent: its state is the hash so far, so that a token fed twice, or not taken back, changes everything.
+`HashModel` is recurrent: its state is the hash so far; a token fed twice, or not taken back, changes everything.
+`PrefixModel` keeps what attention keeps: the tokens by their places, of which those past the length are nothing.
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from stcon.constraint.sharing import kernel_for
 from stcon.engine.sampling import Sampling, apply_bitmask, unpack_bitmask
 from stcon.grammar.machine import CONFIG_WORDS
-from stcon.models.fake import _absorb, hash_prefix
+from stcon.models.fake import FakeModel, _absorb, hash_prefix
 
 
 class HostGrammars:
@@ -36,7 +37,7 @@ class HostGrammars:
 class HostWalker:
     """See ``docs/gpu.md``; one kernel call a row."""
 
-    def __init__(self, vocabulary, grammars, rows=1):
+    def __init__(self, vocabulary, grammars, rows=8):
         self.vocabulary = vocabulary
         self.grammars = grammars
         zeros = lambda *shape: torch.zeros(shape, dtype=torch.int32)  # noqa: E731
@@ -151,7 +152,6 @@ class HashModel:
         return HashCache(rows, capacity, hash_prefix(self.fake.seed, ()))
 
     def forward(self, tokens, lengths, cache, counts=None, all_positions=False):
-        assert not all_positions
         self.spans.append(tokens.shape[1])
         rows = []
         for row in range(len(tokens)):
@@ -159,9 +159,65 @@ class HashModel:
             digest, length = (cache.start, 0) if int(lengths[row]) == 0 else cache.digests[row]
             assert length == int(lengths[row]), "the state is one of as many tokens as the cache holds"
             count = tokens.shape[1] if counts is None else int(counts[row])
+            after = []
             for token in tokens[row, :count].tolist():
                 assert 0 <= token < self.vocab_size
                 digest = _absorb(digest, token)
+                after.append(digest)
             cache.digests[row] = digest, length + count
-            rows.append(torch.from_numpy(self.fake.logits((), digest)))
-        return torch.stack(rows)
+            rows.append(self._logits(after if all_positions else [digest]))
+        return torch.stack(rows) if all_positions else torch.cat(rows)
+
+    def _logits(self, digests):
+        return torch.stack([torch.from_numpy(self.fake.logits((), digest)) for digest in digests])
+
+
+class PrefixCache:
+    """Tokens by place, a row."""
+
+    recurrent = False
+    nbytes = 0
+
+    def __init__(self, rows, capacity):
+        self.rows, self.capacity = rows, capacity
+        self.tokens = np.full((rows, capacity), -1, np.int64)
+
+    def slice(self, start, stop):
+        assert (start, stop) == (0, self.rows)
+        return self
+
+    def save(self):
+        """Nothing is lost by going on."""
+
+    def restore(self, rows=None):
+        """So nothing needs to be restored."""
+
+
+class PrefixModel(HashModel):
+    """`HashModel` with attention's memory."""
+
+    def new_cache(self, rows, capacity):
+        return PrefixCache(rows, capacity)
+
+    def forward(self, tokens, lengths, cache, counts=None, all_positions=False):
+        assert counts is None
+        self.spans.append(tokens.shape[1])
+        rows = []
+        for row in range(len(tokens)):
+            begin, end = int(lengths[row]), int(lengths[row]) + tokens.shape[1]
+            cache.tokens[row, begin:end] = tokens[row].numpy()
+            text = cache.tokens[row, :end].tolist()
+            assert min(text) >= 0, "every place before the length was written"
+            first = begin + 1 if all_positions else end
+            rows.append(self._logits([hash_prefix(self.fake.seed, text[:n]) for n in range(first, end + 1)]))
+        return torch.stack(rows) if all_positions else torch.cat(rows)
+
+
+class MoodyModel(FakeModel):
+    """A fake model of a few moods, in each of which it says the same: what it wrote before is often what comes next."""
+
+    moods = 3
+
+    def logits(self, tokens, digest=None):
+        state = hash_prefix(self.seed, tokens) if digest is None else digest
+        return super().logits(tokens, state % self.moods)

@@ -27,26 +27,22 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Protocol, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
+from stcon.engine.device_decoding import Ahead, Decoding
 from stcon.engine.output import Generation, Output
-from stcon.engine.sampling import Float32
-from stcon.errors import DecodingError, InvalidOption, ModelUnavailable
+from stcon.errors import InvalidOption, ModelUnavailable
 from stcon.models.graphs import MAX_SPAN, StepGraphs, Walker
+from stcon.models.span_draws import MAX_DRAWS, SpanDraws
 
 if TYPE_CHECKING:
     from stcon.grammar.machine import Machine
     from stcon.models.base import Model
     from stcon.models.static import StaticModel
 
-Ahead: TypeAlias = Literal["quiet", "always", "never"]
-
 SMALLEST_CAPACITY = 512
 MAX_GRAMMARS = 64
-MAX_REPEATS = 100_000
 
 
 class Grammars(Protocol):
@@ -73,20 +69,25 @@ class DeviceEngine:
         kernels: gives the walker; called when the first constrained stream comes.
         vocab_size: of the vocabulary that the walker masks.
         ahead: see the module's docstring.
+        guess: whether tokens are guessed from the text so far.
 
     Cost: the first stream captures its graphs as it goes (a second or so in all); a longer context than any before
     makes new caches and graphs.
     """
 
-    def __init__(self, model: StaticModel, kernels: Kernels, *, vocab_size: int, ahead: Ahead = "quiet") -> None:
+    def __init__(
+        self, model: StaticModel, kernels: Kernels, *, vocab_size: int, ahead: Ahead = "quiet", guess: bool = True
+    ) -> None:
         if ahead not in get_args(Ahead):
             raise InvalidOption(f"ahead: expected one of {', '.join(get_args(Ahead))}, got {ahead!r}")
         self.model = model
         self.ahead = ahead
+        self.guess = guess
         self.vocab_size = vocab_size
         self._kernels = kernels
         self._made: tuple[Grammars, Walker] | None = None
         self._graphs: StepGraphs | None = None
+        self._draws: SpanDraws | None = None
         self._indices: dict[Machine, int] = {}
         self._lock = threading.Lock()
         self._owner: int | None = None
@@ -100,9 +101,11 @@ class DeviceEngine:
         """The graphs with room for `tokens`, made anew if those at hand are too small."""
         if self._graphs is None or self._graphs.capacity < tokens:
             capacity = min(max(SMALLEST_CAPACITY, 1 << (tokens - 1).bit_length()), self.context_length)
-            self._graphs = None  # frees the old caches first
+            self._graphs = self._draws = None  # frees the old caches first
             walker = self._walker_and_grammars()[1]
             self._graphs = StepGraphs(self.model, walker, vocab_size=self.vocab_size, capacity=capacity)
+            num_draws = min(MAX_DRAWS, len(walker.config))
+            self._draws = SpanDraws(self._graphs, walker, num_draws) if num_draws > 1 else None
         return self._graphs
 
     def prepare(self) -> None:
@@ -138,9 +141,11 @@ class DeviceEngine:
         if output.grammar is not None and output.step.place is not None:
             grammar = self._index(output.grammar.machine)
         try:
-            _Decoding(graphs, output, grammar, self.ahead).run()
+            Decoding(graphs, output, grammar, self.ahead, self._draws if self.guess else None).run()
         finally:
             graphs.drain()
+            if self._draws is not None:
+                self._draws.drain()
 
     def _index(self, machine: Machine) -> int:
         """The number of a machine on the device; the one used longest ago makes room."""
@@ -179,7 +184,7 @@ def _made_for(model: Model) -> DeviceEngine | None:
 
     def kernels() -> tuple[Grammars, Walker]:
         grammars = CudaGrammars(static.device)
-        return grammars, CudaWalker(vocabulary, grammars, max_rows=1)
+        return grammars, CudaWalker(vocabulary, grammars, max_rows=MAX_DRAWS)
 
     engine = DeviceEngine(static, kernels, vocab_size=vocabulary.size)
     try:
@@ -192,183 +197,6 @@ def _made_for(model: Model) -> DeviceEngine | None:
 
 _engines: WeakKeyDictionary[Model, DeviceEngine | None] = WeakKeyDictionary()
 _making = threading.Lock()
-
-
-class _Decoding:
-    """One stream under way.
-
-    Attributes:
-        length: tokens in the cache, without those of a step that ran ahead.
-        chained: a step that ran ahead is under way.
-    """
-
-    def __init__(self, graphs: StepGraphs, output: Output, grammar: int, ahead: Ahead) -> None:
-        self.graphs = graphs
-        self.output = output
-        self.grammar = grammar
-        self.ahead = ahead
-        self.length = 0
-        self.chained = False
-        self.greedy = output.sampling.greedy
-        options: Any = output.sampling
-        if not self.greedy:
-            graphs.sampling.set_row(0, options)
-
-    def run(self) -> None:
-        """Decode to the end."""
-        output = self.output
-        self._prompt()
-        while output.finish is None:
-            self._run_ahead(None)
-            token = self._read()
-            if token is not None:
-                self._run_ahead(token)
-            self._take(token)
-            if output.finish is None:
-                self._go_on(token)
-
-    # ------------------------------------------------------------------------------------------------- launches
-
-    def _prompt(self) -> None:
-        """Feed the prompt with the forced beginning, and draw."""
-        started = perf_counter()
-        output = self.output
-        self.graphs.prefill(0, output.pending)
-        self.length = len(output.pending)
-        output.pending.clear()
-        output.passes = 1
-        self._draw_again()
-        self.graphs.wait()
-        output.prefill_s = perf_counter() - started
-
-    def _feed(self) -> None:
-        """Feed what is pending, `MAX_SPAN` tokens a pass, and draw after the last."""
-        output, inbox = self.output, self.graphs.inbox.host
-        while True:
-            part = output.pending[:MAX_SPAN]
-            del output.pending[:MAX_SPAN]
-            inbox["tokens"][0, : len(part)] = part
-            inbox["lengths"][0] = self.length
-            self.length += len(part)
-            output.passes += 1
-            if not output.pending:
-                break
-            self.graphs.push(len(part))
-            self.graphs.drain()  # the inbox is written again
-        later = output.step.later
-        self._place()
-        if later is None:
-            self.graphs.feed(len(part), greedy=self.greedy)
-            return
-        self.graphs.push(len(part))
-        self.graphs.restrict(0, later())  # found while the model runs
-        self.graphs.draw(greedy=self.greedy)
-        self.graphs.read()
-
-    def _draw_again(self) -> None:
-        """Draw from the logits at hand, under the mask of the output's last step."""
-        later = self.output.step.later
-        self._place()
-        if later is not None:
-            self.graphs.restrict(0, later())
-        self.graphs.draw(greedy=self.greedy)
-
-    def _place(self) -> None:
-        """Write to the inbox where the walk begins, and hand over what the host adds to it."""
-        inbox, step = self.graphs.inbox.host, self.output.step
-        place = step.place
-        inbox["positions"][0] = len(self.output.tokens)
-        inbox["grammar"][0] = -1 if place is None else self.grammar
-        inbox["config"][0] = 0 if place is None else place.config
-        inbox["min_bytes"][0] = 0 if place is None else place.min_bytes
-        is_whole = step.later is None and (step.mask is None or (place is not None and place.is_exact))
-        inbox["is_restricted"][0] = not is_whole
-        if not is_whole and step.mask is not None:
-            self.graphs.restrict(0, step.mask)
-
-    # ------------------------------------------------------------------------------------------------- running ahead
-
-    def _may_chain(self, token: int | None) -> bool:
-        """Whether to launch the next step before `token` (None: it is not read yet) was planned for."""
-        output, step = self.output, self.output.step
-        if self.ahead == "never" or output.needs_logits or step.limit is not None or step.later is not None:
-            return False
-        if step.mask is not None and (step.place is None or not step.place.is_exact or step.place.min_bytes):
-            return False
-        if self.length + 2 > self.graphs.capacity or len(output.tokens) + 1 >= output.limit:
-            return False
-        return self.ahead == "always" or output.is_quiet(token)
-
-    def _run_ahead(self, token: int | None) -> None:
-        """Launch the next step, if it is not yet and if that is likely to pay."""
-        if self.chained or not self._may_chain(token):
-            return
-        constrained = self.output.step.mask is not None
-        # before the token is read it may be none (a row was missing); and healing may take it back
-        careful = constrained and (token is None or self.graphs.cache.recurrent)
-        self.graphs.chain(greedy=self.greedy, careful=careful)
-        self.chained = True
-
-    def _go_on(self, token: int | None) -> None:
-        """Launch the next step, unless the one that ran ahead is it."""
-        output = self.output
-        if not self.chained:
-            self._feed()
-            return
-        self.chained = False
-        output.passes += 1
-        if output.pending[:1] != [token]:  # healed: the token was fed in vain
-            self._undo()
-            self._feed()
-            return
-        del output.pending[0]
-        self.length += 1
-        place = output.step.place
-        if output.pending:
-            self.graphs.drain()
-            self._feed()
-        elif place is not None and (place.min_bytes or not place.is_exact):
-            self.graphs.drain()
-            self._draw_again()
-
-    def _undo(self) -> None:
-        """Forget the step that ran ahead."""
-        self.graphs.drain()
-        self.graphs.cache.restore()
-        self.chained = False
-
-    # ------------------------------------------------------------------------------------------------- drawing
-
-    def _read(self) -> int | None:
-        """The token drawn by the oldest launch; None where the host must draw from the logits.
-
-        Where a row of the machine was missing on the device, it is built and the draw repeated.
-        """
-        token = int(self.graphs.read()[0])
-        if self.output.needs_logits:
-            return None
-        for _ in range(MAX_REPEATS):
-            if token >= 0:
-                return token
-            if self.chained:
-                if self.output.step.mask is None:  # without a constraint only the model can be at fault
-                    raise DecodingError("the model's logits are not finite numbers (NaN or infinity)")
-                self._undo()
-            assert self.graphs.walker is not None
-            if not self.graphs.walker.build_missing():
-                return None
-            self._draw_again()
-            token = int(self.graphs.read()[0])
-        raise DecodingError("a row of the grammar's machine stays unbuilt on the device")
-
-    def _take(self, token: int | None) -> None:
-        """Emit the token drawn, or draw on the host."""
-        if token is None or not self.output.take_greedy(token):
-            self.output.take(self._logits())
-
-    def _logits(self) -> Float32:
-        """float32[V], a copy of the logits at hand."""
-        return np.array(self.graphs.logits[0].cpu().numpy())
 
 
 def warm_up(engine: DeviceEngine, tokens: int, spans: Sequence[int] = tuple(range(1, MAX_SPAN + 1))) -> None:

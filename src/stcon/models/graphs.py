@@ -34,7 +34,7 @@ Int32: TypeAlias = NDArray[np.int32]
 MAX_SPAN = 16
 PREFILL_CHUNK = 2048
 
-_WALK_FIELDS = ("config", "grammar", "min_bytes", "is_restricted")
+WALK_FIELDS = ("config", "grammar", "min_bytes", "is_restricted")
 
 
 class Walker(Protocol):
@@ -77,6 +77,7 @@ class StepGraphs:
         sampling: how rows are drawn where they are not greedy.
         logits: float32[B, V], those that the last token was drawn from, before any mask.
         launches: forward passes so far, those of prompts not counted.
+        pool: the memory of all its graphs.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class StepGraphs:
             "tokens": (np.int64, (rows, MAX_SPAN)),
             "positions": (np.int64, (rows,)),
             "config": (np.int32, (rows, CONFIG_WORDS)),
-            **dict.fromkeys(("lengths", "counts", *_WALK_FIELDS[1:]), (np.int32, (rows,))),
+            **dict.fromkeys(("lengths", "counts", *WALK_FIELDS[1:]), (np.int32, (rows,))),
         }
         self.inbox = Inbox(fields, self.device)
         self.logits = torch.full((rows, vocab_size), -torch.inf, dtype=torch.float32, device=self.device)
@@ -105,7 +106,7 @@ class StepGraphs:
         self._lengths = torch.zeros(rows, dtype=torch.int32, device=self.device)
         self._words = _pinned((rows, -(-vocab_size // 32)), self.device)
         self._steps: dict[Hashable, Replayed] = {}
-        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self.pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     @property
     def capacity(self) -> int:
@@ -234,7 +235,7 @@ class StepGraphs:
     def _run(self, key: Hashable, step: Callable[[], None]) -> None:
         replayed = self._steps.get(key)
         if replayed is None:
-            replayed = self._steps[key] = Replayed(step, self._pool)
+            replayed = self._steps[key] = Replayed(step, self.pool)
         with torch.no_grad():
             replayed()
         self._outbox.send()
@@ -242,8 +243,8 @@ class StepGraphs:
     def _receive(self) -> None:
         """Take over where the rows' walks begin."""
         if self.walker is not None:
-            targets = [getattr(self.walker, name)[: self.rows] for name in _WALK_FIELDS]
-            torch._foreach_copy_(targets, [self.inbox.device[name] for name in _WALK_FIELDS])
+            targets = [getattr(self.walker, name)[: self.rows] for name in WALK_FIELDS]
+            torch._foreach_copy_(targets, [self.inbox.device[name] for name in WALK_FIELDS])
             self.sampling.positions.copy_(self.inbox.device["positions"])
 
     def _append(self, tokens: Tensor, ragged: bool) -> None:
