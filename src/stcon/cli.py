@@ -18,6 +18,7 @@ from stcon.commands.batch import batch
 from stcon.commands.bench import bench
 from stcon.commands.explain import explain
 from stcon.commands.generate import generate
+from stcon.commands.opencode import opencode
 from stcon.commands.pull import pull
 from stcon.commands.serve import serve
 from stcon.commands.theory import theory
@@ -89,7 +90,7 @@ def _say_compiling() -> None:
     click.echo("stcon: compiling the mask kernels, once for this installation (up to a minute) ...", err=True)
 
 
-for command in (generate, batch, serve, explain, pull, bench, theory):
+for command in (generate, batch, serve, opencode, explain, pull, bench, theory):
     cli.add_command(command)
 
 

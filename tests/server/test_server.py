@@ -27,9 +27,9 @@ CHAT = "/v1/chat/completions"
 class Running:
     """A server on a free port, in a thread."""
 
-    def __init__(self, slots=4, max_waiting=512, api_key=None, **limits):
+    def __init__(self, slots=4, max_waiting=512, api_key=None, model=None, **limits):
         memory = MemoryPlan(0, 1 << 16, 0, 1 << 26, 0, slots, 0, 64)
-        rows = SessionRows(make_model(), slots, token_bytes=64)
+        rows = SessionRows(model or make_model(), slots, token_bytes=64)
         self.batch = Batch(rows, memory=memory, max_waiting=max_waiting)
         warm_up(self.batch)
         self.server = Server(self.batch.start(), name="fake", api_key=api_key, limits=Limits(**limits))

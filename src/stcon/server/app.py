@@ -118,7 +118,7 @@ class Server:
     async def models(self, _: Request) -> Response:
         """The one model."""
         model = {"id": self.name, "object": "model", "created": 0, "owned_by": "stcon"}
-        return JSONResponse({"object": "list", "data": [model]})
+        return JSONResponse({"object": "list", "data": [{**model, "max_model_len": self.model.context_length}]})
 
     async def check(self, request: Request) -> Response:
         """Compile the constraint of a body and say what it became; the model is not asked."""
