@@ -25,7 +25,7 @@ def padded(counts):
 )
 def test_divide_feeds_every_writer_and_bounds_prompts(rows, feeding, chunk, a, b):
     """Writers always get a token, drip exactly one; prompts share the chunk wholly, the oldest half of it or more."""
-    counts = divide(rows, feeding=feeding, chunk=chunk, line=(a, b), computed=padded)
+    counts = divide(rows, feeding=feeding, chunk=chunk, cost=lambda n: a + b * n, computed=padded)
     assert all(0 <= count <= row.pending for row, count in zip(rows, counts, strict=True))
     writing = [count for row, count in zip(rows, counts, strict=True) if not row.is_prompt]
     prompts = [(row.pending, count) for row, count in zip(rows, counts, strict=True) if row.is_prompt]
@@ -57,14 +57,38 @@ def test_step_cost_finds_the_line(a, b):
     assert same.line is None
 
 
+def by_line(a, b):
+    return lambda n: a + b * n
+
+
+def test_step_cost_of_few_sizes_is_what_they_took():
+    """Where steps come in few sizes, a jump between two of them is known, though no line has one."""
+    cost = StepCost()
+    for _ in range(20):
+        for n, t in ((16, 1.7), (32, 1.9), (64, 3.5)):
+            cost.observe(n, t)
+    assert cost.is_known
+    assert [cost.seconds(n) for n in (16, 32, 64)] == pytest.approx([1.7, 1.9, 3.5])
+    pending = [1] * 12 + [9] * 4
+    bucket = lambda counts: 1 << (sum(counts) - 1).bit_length()  # noqa: E731
+    assert best_cap(pending, cost.seconds, bucket) == 4  # 28 tokens of 32; with 8 it would be 44 of 64
+
+
+def test_divide_keeps_to_the_models_longest_span():
+    """No writing row is fed more than the model takes in a step; prompts are."""
+    rows = [Demand(40, False), Demand(40, True)]
+    for feeding in ("ragged", "auto"):
+        assert divide(rows, feeding=feeding, chunk=30, most=16) == [16, 30]
+
+
 def test_best_cap_weighs_padding():
     """Nearly free tokens: the whole span. Padding at full price: one token. Without padding: the whole span again."""
     pending = [1] * 15 + [40]
-    assert best_cap(pending, (5e-3, 1e-9), padded) >= 40
-    assert best_cap(pending, (1e-6, 1e-3), padded) == 1
-    assert best_cap(pending, (1e-6, 1e-3), sum) >= 40
+    assert best_cap(pending, by_line(5e-3, 1e-9), padded) >= 40
+    assert best_cap(pending, by_line(1e-6, 1e-3), padded) == 1
+    assert best_cap(pending, by_line(1e-6, 1e-3), sum) >= 40
     assert best_cap(pending, None, padded) >= 40
-    assert 1 < best_cap([8] * 16, (1e-3, 1e-3), padded) <= 8
+    assert 1 < best_cap([8] * 16, by_line(1e-3, 1e-3), padded) <= 8
 
 
 def test_plan_memory_is_the_papers_sum():

@@ -19,7 +19,7 @@ from stcon.engine.batch import Batch, Request, SessionRows  # noqa: E402
 from stcon.engine.batch.model import Span  # noqa: E402
 from stcon.engine.batch.packed_lean import packed_lean  # noqa: E402
 from stcon.engine.batch.packed_transformers import packed_transformers as packed_rows  # noqa: E402
-from stcon.engine.batch.torch_logits import TorchLogits  # noqa: E402
+from stcon.engine.batch.torch_logits import greedy  # noqa: E402
 from stcon.engine.sampling import Sampling  # noqa: E402
 from stcon.errors import LimitTooSmall  # noqa: E402
 from stcon.models.text import from_tokenizer  # noqa: E402
@@ -180,7 +180,7 @@ def test_greedy_on_the_device_is_the_hosts(model):
         bits[3] = False
         words = [np.packbits(np.pad(row, (0, -size % 32)), bitorder="little").view(np.int32) for row in bits]
         masks = [None if i == 1 else word for i, word in enumerate(words)]
-        found = TorchLogits(torch.tensor(rows), size).greedy(masks)
+        found = greedy(torch.tensor(rows), masks, size)
         for i in (0, 1, 2, 5):
             assert found[i] == np.where(bits[i] | (i == 1), rows[i, :size], -np.inf).argmax()
         assert found[3] == found[4] == -1

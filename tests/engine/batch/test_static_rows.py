@@ -55,7 +55,8 @@ class HashStatic:
     def new_cache(self, rows, capacity):
         return HashCache(rows, capacity)
 
-    def forward(self, tokens, lengths, cache, counts=None, all_positions=False):
+    def forward(self, tokens, lengths, cache, counts=None, all_positions=False, total=None):
+        assert total is None or int(counts.sum()) <= total < tokens.numel()
         rows = []
         for b in range(tokens.shape[0]):
             length, count = int(lengths[b]), tokens.shape[1] if counts is None else int(counts[b])
@@ -67,6 +68,15 @@ class HashStatic:
         return torch.from_numpy(np.stack(rows))
 
 
+class Event:
+    """Of a device that is never late."""
+
+    def record(self):
+        pass
+
+    synchronize = record
+
+
 class CutCache(HashCache):
     recurrent = False
 
@@ -76,21 +86,27 @@ class CutStatic(HashStatic):
         return CutCache(rows, capacity)
 
 
+class PackingStatic(HashStatic):
+    packs = True
+
+
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from([HashStatic, CutStatic]),
+    st.sampled_from([HashStatic, CutStatic, PackingStatic]),
     st.sampled_from([(1, 0), (2, 1), (5, 3), (8, 0)]),
     st.fixed_dictionaries(
         {"feeding": st.sampled_from(["drip", "ragged", "auto"]), "chunk": st.sampled_from([3, 17, 64])}
     ),
     st.booleans(),
+    st.booleans(),
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 2)), min_size=1, max_size=12),
 )
-def test_static_batch_is_one_stream_exactly(kind, sizes, options, ragged, wanted):
-    """Bit for bit, through slots moved, copied, parked and padded, whatever the lengths."""
+def test_static_batch_is_one_stream_exactly(kind, sizes, options, ragged, is_async, wanted):
+    """Bit for bit, through slots moved, copied, parked, padded and packed, reports late or not, of any lengths."""
     model = fake(5)
     num_rows, num_parked = sizes
     rows = StaticRows(model, kind(model), num_rows, row_tokens=120, num_parked=num_parked, ragged=ragged)
+    rows.is_async, rows._sent = is_async, Event() if is_async else None
     engine = Batch(rows, cache_bytes=1 << 20, **options)
     requests = [
         Request(list(range(40 + kind, 40 + kind + size)), max_tokens=3 + size % 9, n=min(n, num_rows))
@@ -108,23 +124,29 @@ def test_static_batch_is_one_stream_exactly(kind, sizes, options, ragged, wanted
     assert len(rows._slot) == engine.cache.num_parked
 
 
-def test_static_rows_pad_to_buckets():
+@pytest.mark.parametrize("packs", [False, True])
+def test_static_rows_pad_to_buckets(packs):
     """Calls are of few shapes: powers of two in rows and tokens, so that each can be a graph."""
     shapes = set()
 
     class Noted(CutStatic):
-        def forward(self, tokens, lengths, cache, counts=None, all_positions=False):
-            shapes.add((*tokens.shape, counts is None))
-            return super().forward(tokens, lengths, cache, counts)
+        def forward(self, tokens, lengths, cache, counts=None, all_positions=False, total=None):
+            shapes.add((*tokens.shape, total, counts is None))
+            return super().forward(tokens, lengths, cache, counts, all_positions, total)
 
     model = fake()
+    Noted.packs = packs
     rows = StaticRows(model, Noted(model), 8, row_tokens=100)
     numbers = [rows.join(100) for _ in range(7)]
     rows.feed([Span(number, [40] * (i + 1), True) for i, number in enumerate(numbers)])
     rows.feed([Span(numbers[0], [41], True), Span(numbers[6], [41] * 3, False)])
     rows.feed([Span(numbers[2], [42] * 30, True), Span(numbers[1], [42], True)])
-    assert shapes == {(8, 8, False), (8, 4, False), (1, 30, True), (2, 1, False)}
-    assert rows.computed([1, 3, 30]) == 30 + 2 * 4
+    if packs:
+        assert shapes == {(8, 16, 32, False), (8, 16, 4, False), (1, 30, None, True), (2, 1, None, False)}
+        assert rows.computed([1, 3, 30]) == 30 + 4
+    else:
+        assert shapes == {(8, 8, None, False), (8, 4, None, False), (1, 30, None, True), (2, 1, None, False)}
+        assert rows.computed([1, 3, 30]) == 30 + 2 * 4
 
 
 FAMILIES = {

@@ -11,6 +11,9 @@ A step: drop what was cancelled, let in what fits, feed every row its share (`st
 rows that have nothing pending, and give their rows back when their outputs end. What a row writes depends on its own
 request alone: draws are keyed by seed and position, so neighbours change nothing but the rounding of the model's sums.
 
+Where the model runs beside the host (`BatchModel.is_async`), what a step wrote is told to its readers while the next
+one runs: between two steps the host only plans.
+
 **Threads.** `submit` plans a request's beginning in the caller's thread, so what is wrong with it is raised there; all
 else happens in the batch's thread (`start`, or whoever calls `step`). An error in one row ends that row; an error of
 the model in a step ends the rows that were fed in it.
@@ -88,6 +91,7 @@ class Batch:
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._cancel_all = False
+        self._unreported: list[Writer] = []
 
     # ------------------------------------------------------------------------------------------------- for callers
 
@@ -164,23 +168,28 @@ class Batch:
 
     def step(self) -> bool:
         """One step; False if there was nothing to do."""
+        began = perf_counter()
         self._drop_cancelled()
         self._admit()
         if not self._rows:
             return False
         fed, spans = self._spans()
         started = perf_counter()
+        rows = [row for row, span in zip(fed, spans, strict=True) if span.wants_logits]
         try:
             logits = self.model.feed(spans)
+            self._report()
+            drawn = self._drawn_by_the_model(rows, logits)
         except Exception as error:
             self._give_up(fed, error)
             return True
         seconds = perf_counter() - started
         has_prompt = any(row.is_prompt for row in fed)
-        self.cost.observe(self.model.computed([len(span.tokens) for span in spans]), seconds)
+        if not has_prompt:
+            self.cost.observe(self.model.computed([len(span.tokens) for span in spans]), seconds)
         self._save(fed)
-        self._draw([row for row, span in zip(fed, spans, strict=True) if span.wants_logits], logits)
-        self.stats.stepped(spans, seconds, perf_counter() - started - seconds, has_prompt=has_prompt)
+        self._take(rows, logits, drawn)
+        self.stats.stepped(spans, seconds, perf_counter() - began - seconds, has_prompt=has_prompt)
         return True
 
     def _serve(self) -> None:
@@ -202,6 +211,7 @@ class Batch:
 
     def _crash(self, error: Exception) -> None:
         """Fail every request and take no more."""
+        self._report()
         with self._changed:
             self._is_closing = True
             jobs = self._waiting.clear()
@@ -304,6 +314,15 @@ class Batch:
         for row in [row for row in self._rows if row.writer.handle.is_cancelled]:
             self._end(row)
 
+    def _report(self) -> None:
+        """Tell the readers what the last step wrote."""
+        writers, self._unreported = self._unreported, []
+        for writer in writers:
+            try:
+                writer.report()
+            except Exception as error:  # its row goes with the next step's
+                writer.fail(error)
+
     def _end_all(self) -> None:
         with self._changed:
             jobs = self._waiting.clear()
@@ -317,11 +336,13 @@ class Batch:
         for follower in row.followers:
             follower.end("cancelled")
             self._release(follower)
-        row.writer.end("cancelled")
+        if not row.writer.is_over:
+            row.writer.end("cancelled")
         self._leave(row, keep=True)
 
     def _give_up(self, rows: Sequence[Row], error: Exception) -> None:
         """The model failed in a step that fed `rows`: what their caches hold is not known any more."""
+        self._report()
         for row in rows:
             for writer in row.writers:
                 writer.fail(error)
@@ -337,8 +358,9 @@ class Batch:
             [Demand(row.num_pending, row.is_prompt) for row in self._rows],
             feeding=self.feeding,
             chunk=self.chunk,
-            line=self.cost.line,
+            cost=self.cost.seconds if self.cost.is_known else None,
             computed=self.model.computed,
+            most=self.model.max_span,
         )
         fed, spans = [], []
         for row, count in zip(self._rows, counts, strict=True):
@@ -356,22 +378,26 @@ class Batch:
                 row.save_at = 0
                 self._park(row.fed[:], self.model.copy(row.number, len(row.fed), len(row.fed)))
 
-    def _draw(self, rows: Sequence[Row], logits: StepLogits) -> None:
-        """Draw a token for each of `rows`, whose logits come in the same order."""
-        drawn = self._drawn_by_the_model(rows, logits)
-        for index, row in enumerate(rows):
+    def _take(self, rows: Sequence[Row], logits: StepLogits, drawn: Sequence[int]) -> None:
+        """Give each of `rows` its token: that of `drawn`, or one drawn from its logits; they come in the same order."""
+        for index, (row, token) in enumerate(zip(rows, drawn, strict=True)):
+            writer = row.writer
             self._share(row)
             if row.followers:
                 self._part(row, logits, index)
             try:
-                token = drawn[index]
-                if token < 0 or not row.writer.output.take_greedy(token):
-                    row.writer.output.take(logits.row(index))
-                row.writer.report()
+                if writer.is_over:
+                    pass  # what it wrote last could not be reported
+                elif token < 0 or not writer.output.take_greedy(token):
+                    writer.output.take(logits.row(index))
+                if self.model.is_async and writer.output.finish is None and not writer.handle.request.guards:
+                    self._unreported.append(writer)
+                else:
+                    writer.report()
             except Exception as error:
-                row.writer.fail(error)
-            if row.writer.is_over:
-                self._leave(row, keep=row.writer.output.finish is not None)
+                writer.fail(error)
+            if writer.is_over:
+                self._leave(row, keep=writer.output.finish is not None)
 
     def _drawn_by_the_model(self, rows: Sequence[Row], logits: StepLogits) -> Sequence[int]:
         """Tokens for rows that are drawn where the logits are; -1 for the others."""

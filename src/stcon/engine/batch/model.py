@@ -92,6 +92,8 @@ class BatchModel(ABC):
             what a row takes whatever its length; and what each of its tokens takes.
         allocated_bytes: of caches that it holds already, before any row joins.
         most_parked_bytes: what parked rows may take at most; None: as much as the plan gives them.
+        max_span: most tokens that a writing row is fed in a step; None: any number.
+        is_async: `feed` starts a step and returns; drawing from its logits waits for it.
     """
 
     model: Model
@@ -103,6 +105,8 @@ class BatchModel(ABC):
     token_bytes: int
     allocated_bytes: int = 0
     most_parked_bytes: int | None = None
+    max_span: int | None = None
+    is_async: bool = False
 
     @abstractmethod
     def join(self, num_tokens: int) -> int:

@@ -204,7 +204,7 @@ class PackedRows(BatchModel):
             logits = self.run([token for span in spans for token in span.tokens], step, wanted or [0])
         for cache, count in zip(caches, counts, strict=True):
             cache.length += count
-        return TorchLogits(logits[: len(wanted)], self.model.vocabulary.size)
+        return TorchLogits.of(logits[: len(wanted)], self.model.vocabulary.size)
 
     def _keep(self, cache: RowCache) -> int:
         number = next(self._numbers)

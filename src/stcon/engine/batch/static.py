@@ -1,10 +1,14 @@
 """A `StaticModel` as rows of a batch: caches at fixed addresses, padded steps, CUDA graphs by (rows, tokens) bucket.
 
 Rows that write stand in the first slots of the cache, without gaps: when one leaves, the last one is moved into its
-place. So a step is one call over the first B slots, B and S rounded up to a power of two, and each such pair is a graph
-of its own (`stcon.models.graphs.Replayed`; on the CPU the same code runs as it is). Rows are padded to the longest span
-of the step; `counts` keeps padding out of caches, states and logits. Spans of more than `MAX_STEP` tokens (prompts) run
-row by row, without a graph.
+place. So a step is one call over the first B slots, and each shape is a graph of its own (`models.graphs.Replayed`; on
+the CPU the same code runs as it is). Shapes are few: B is rounded up to a power of two, and so is S, the longest span
+of the step, to which rows are padded; `counts` keeps padding out of caches, states and logits. A model that packs
+(`Network.packs`) computes the real tokens alone, their number M rounded up likewise; then S is 1 or `MAX_STEP`. Spans
+of more than `MAX_STEP` tokens (prompts) run row by row, without a graph.
+
+**Who waits.** On a GPU `feed` only starts a step, and the host goes on; whoever wants a token waits for it. A step that
+nobody wants a token of is waited for, so that its time is known.
 
 Parked rows, for the prompt cache, have slots of their own at the end of the cache, so their number is fixed.
 
@@ -22,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stcon.engine.batch.model import BatchModel, Span, StepLogits
-from stcon.engine.batch.torch_logits import TorchLogits
+from stcon.engine.batch.torch_logits import Part, TorchLogits
 from stcon.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -75,6 +79,8 @@ class StaticRows(BatchModel):
         self.cache = static.new_cache(self._num_slots + num_parked, capacity)
         self.can_truncate = not self.cache.recurrent
         self.ragged = not _takes_exact_spans(static) if ragged is None else ragged
+        self.packs = self.ragged and bool(getattr(static, "packs", False))
+        self.max_span = MAX_STEP
         slot_bytes = self.cache.nbytes // self.cache.rows
         self.row_bytes, self.token_bytes = slot_bytes, 0  # a slot is taken whole, however long the row
         self.allocated_bytes = self.cache.nbytes
@@ -94,7 +100,9 @@ class StaticRows(BatchModel):
             device,
         )
         self._device = device
-        self._steps: dict[tuple[int, int], _Call] = {}
+        self.is_async = device.type == "cuda"
+        self._sent: Any = torch.cuda.Event() if self.is_async else None
+        self._steps: dict[tuple[int, int, int], _Call] = {}
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     # ------------------------------------------------------------------------------------------------- rows
@@ -156,7 +164,18 @@ class StaticRows(BatchModel):
     def computed(self, counts: Sequence[int]) -> int:
         """See `BatchModel.computed`."""
         steps = [count for count in counts if count <= MAX_STEP]
-        return sum(counts) - sum(steps) + len(steps) * _bucket(max(steps, default=0))
+        rows, size, total = self._shape(len(steps), steps)
+        return sum(counts) - sum(steps) + (total or rows * size)
+
+    def _shape(self, slots: int, counts: Sequence[int]) -> tuple[int, int, int]:
+        """(B, S, M) of a step over the first `slots` slots; M is 0 where nothing is packed."""
+        rows, size = min(_bucket(slots), self._num_slots), max(counts, default=0)
+        if not self.ragged:
+            return rows, size, 0
+        if not self.packs or size <= 1:
+            return rows, _bucket(size), 0
+        total = _bucket(sum(counts))
+        return rows, MAX_STEP, total if total < rows * MAX_STEP else 0
 
     def feed(self, spans: Sequence[Span]) -> StepLogits:
         """See `BatchModel.feed`.
@@ -165,45 +184,59 @@ class StaticRows(BatchModel):
         """
         import torch
 
-        found: dict[int, Any] = {}
+        groups: dict[int, list[Span]] = defaultdict(list)
+        alone: list[Span] = []
+        for span in spans:
+            if len(span.tokens) > MAX_STEP or span.positions is not None:
+                alone.append(span)
+            else:
+                groups[0 if self.ragged else len(span.tokens)].append(span)
+        parts: list[Part] = []
         with torch.inference_mode():
-            groups: dict[int, list[Span]] = defaultdict(list)
-            for span in spans:
-                if len(span.tokens) > MAX_STEP or span.positions is not None:
-                    found[span.row] = self._feed_alone(span)
-                else:
-                    groups[0 if self.ragged else len(span.tokens)].append(span)
+            entries = _entries(spans)
             for group in groups.values():
-                found.update(self._feed_together(group))
-            rows = [row for span in spans if span.wanted for row in found[span.row]]
-            logits = torch.stack(rows) if rows else torch.empty((0, self.static.vocab_size), device=self._device)
-        return TorchLogits(logits, self.model.vocabulary.size, draws=self._draws if rows else None)
+                logits = self._feed_together(group)
+                wanted = [span for span in group if span.wants_logits]
+                slots = [self._slot[span.row] for span in wanted]
+                if len(groups) > 1:
+                    logits, slots = logits[slots], list(range(len(slots)))  # the next call may write to the same place
+                parts.append(Part(logits, slots, [entries[span.row] for span in wanted]))
+            for span in alone:
+                rows = self._feed_alone(span)
+                first = entries.get(span.row, 0)
+                places = list(range(len(span.wanted)))
+                parts.append(Part(rows, places, [first + place for place in places]))
+        parts = [part for part in parts if part.entries]
+        if not parts and self._sent is not None:
+            self._sent.record()
+            self._sent.synchronize()
+        return TorchLogits(parts, self.model.vocabulary.size, draws=self._draws)
 
-    def _feed_together(self, spans: Sequence[Span]) -> dict[int, Any]:
-        """One call over the first slots; the logits of the rows that wanted them (after the last token), by row."""
+    def _feed_together(self, spans: Sequence[Span]) -> Any:
+        """One call over the first slots; float32[B, V] by slot, valid until the next call."""
         slots = [self._slot[span.row] for span in spans]
-        rows = min(_bucket(max(slots) + 1), self._num_slots)
-        size = max(len(span.tokens) for span in spans)
-        size = _bucket(size) if self.ragged else size
+        shape = self._shape(max(slots) + 1, [len(span.tokens) for span in spans])
         host = self._inbox.host
+        if self._sent is not None:
+            self._sent.synchronize()  # what was written last has been sent
         host["lengths"][:] = self._length[: self._num_slots]
         host["counts"][:] = 0
         for slot, span in zip(slots, spans, strict=True):
             host["tokens"][slot, : len(span.tokens)] = span.tokens
             host["counts"][slot] = len(span.tokens)
         self._inbox.send()
-        call = self._steps.get((rows, size))
+        if self._sent is not None:
+            self._sent.record()
+        call = self._steps.get(shape)
         if call is None:
-            call = self._steps[rows, size] = _Call(self, rows, size)
+            call = self._steps[shape] = _Call(self, *shape)
         logits = call()
         for slot, span in zip(slots, spans, strict=True):
             self._length[slot] += len(span.tokens)
-        # copies: the next replay writes to the same place
-        wanted = [(slot, span) for slot, span in zip(slots, spans, strict=True) if span.wants_logits]
-        return {span.row: [logits[slot].float().clone()] for slot, span in wanted}
+        return logits
 
-    def _feed_alone(self, span: Span) -> list[Any]:
-        """A long span, or one whose logits are wanted at several places; these logits."""
+    def _feed_alone(self, span: Span) -> Any:
+        """A long span, or one whose logits are wanted at several places: float32[places, V]."""
         import torch
 
         slot = self._slot[span.row]
@@ -212,28 +245,40 @@ class StaticRows(BatchModel):
         every = span.positions is not None
         logits = self.static.forward(tokens, lengths, self.cache.slice(slot, slot + 1), all_positions=every)
         self._length[slot] += len(span.tokens)
-        return [row.float() for row in logits[0][list(span.wanted)]] if every else [logits[0].float()]
+        return logits[0][list(span.wanted)].float() if every else logits[:1].float()
 
 
 class _Call:
-    """The step of `rows` slots and `size` tokens: a graph from its second call on, where there are graphs."""
+    """The step of B slots of S tokens, M in all if that is not 0: a graph from its second call on, if on a GPU."""
 
-    def __init__(self, batch: StaticRows, rows: int, size: int) -> None:
+    def __init__(self, batch: StaticRows, rows: int, size: int, total: int) -> None:
         from stcon.models.graphs import Replayed
 
         self._logits: Any = None
+        packed: dict[str, Any] = {"total": total} if total else {}
 
         def run() -> None:
             inbox = batch._inbox.device
             lengths, counts = inbox["lengths"][:rows], inbox["counts"][:rows]
-            self._logits = batch.static.forward(inbox["tokens"][:rows, :size], lengths, batch.cache, counts)
+            tokens = inbox["tokens"][:rows, :size]
+            self._logits = batch.static.forward(tokens, lengths, batch.cache, counts, **packed).float()
 
         self._run = Replayed(run, batch._pool)
 
     def __call__(self) -> Any:
-        """float32[rows, V], valid until the next step."""
+        """float32[B, V], valid until the next step."""
         self._run()
         return self._logits
+
+
+def _entries(spans: Sequence[Span]) -> dict[int, int]:
+    """The first entry of each row that wants logits."""
+    entries, number = {}, 0
+    for span in spans:
+        if span.wanted:
+            entries[span.row] = number
+            number += len(span.wanted)
+    return entries
 
 
 def _takes_exact_spans(static: StaticModel) -> bool:

@@ -70,14 +70,17 @@ class DeviceDraws:
             self._device,
         )
         self._shares = np.zeros((3, rows))
+        self._shares[1] = 1.0  # a row that is passed over keeps options that are ones
         self._drawn = torch.zeros(rows, dtype=torch.int32, device=self._device)
         self._indices: dict[Machine, int] = {}
 
-    def __call__(self, logits: Tensor, outputs: Sequence[Output]) -> list[int]:
+    def __call__(self, logits: Tensor, outputs: Sequence[Output], slots: Sequence[int] | None = None) -> list[int]:
         """A token for each output.
 
         Args:
-            logits: float32[B, V or more], of the outputs in their order.
+            logits: float32[B, V or more].
+            outputs: whose tokens are wanted.
+            slots: the row of `logits` of each output; None: their order. Other rows are passed over.
 
         Returns:
             Token ids; -1 where the host must draw.
@@ -85,32 +88,32 @@ class DeviceDraws:
         Cost: one walk and one draw, and one more of each where a row of a machine was not built yet; waits for the
         device once.
         """
-        count = len(outputs)
-        self._place(outputs)
-        logits = self._fitted(logits)
-        drawn = self._drawn[:count]
+        slots = range(len(outputs)) if slots is None else slots
+        count = max(slots) + 1
         greedy = all(output.sampling.greedy for output in outputs)
+        self._place(outputs, slots, greedy=greedy)
+        logits = self._fitted(logits[:count])
+        drawn = self._drawn[:count]
         for _ in range(MAX_REPEATS):
             if greedy:
                 self._walker.argmax(logits, drawn)
             else:
                 self._sampling.positions.copy_(self._inbox.device["positions"])
                 self._walker.sample(logits, self._sampling, drawn)
-            tokens: list[int] = drawn.tolist()
+            every: list[int] = drawn.tolist()
+            tokens = [every[slot] for slot in slots]
             if min(tokens) >= 0 or not self._walker.build_missing():
                 return tokens
-        return [-1] * count
+        return [-1] * len(outputs)
 
     def _fitted(self, logits: Tensor) -> Tensor:
-        """float32[B, V]: cut, or padded with logits that are never drawn."""
+        """float32[B, V or more]: padded with logits that are never drawn where some are missing."""
         import torch
 
         missing = self._size - logits.shape[1]
-        if missing > 0:
-            return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
-        return logits[:, : self._size].contiguous()
+        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits
 
-    def _place(self, outputs: Sequence[Output]) -> None:
+    def _place(self, outputs: Sequence[Output], slots: Sequence[int], *, greedy: bool) -> None:
         """Tell the device where each row's walk begins, what the host adds to it, and how it is drawn."""
         import torch
 
@@ -118,7 +121,7 @@ class DeviceDraws:
         host["grammar"][:] = -1
         host["is_restricted"][:] = 0
         host["min_bytes"][:] = 0
-        for row, output in enumerate(outputs):
+        for row, output in zip(slots, outputs, strict=True):
             step, sampling = output.step, output.sampling
             place = step.place
             if place is not None and place.is_exact and output.grammar is not None:
@@ -128,6 +131,8 @@ class DeviceDraws:
             elif step.mask is not None:
                 host["is_restricted"][row] = 1
                 masks[row] = step.mask
+            if greedy:
+                continue
             host["positions"][row] = len(output.tokens)
             host["top_k"][row] = sampling.top_k
             seed = sampling.seed or 0
@@ -135,12 +140,14 @@ class DeviceDraws:
             self._shares[:, row] = sampling.temperature, sampling.top_p, sampling.min_p
         self._inbox.send()
         sent = self._inbox.device
-        for name in ("config", "grammar", "min_bytes", "is_restricted"):
-            getattr(self._walker, name)[: len(sent[name])].copy_(sent[name])
-        for name in ("top_k", "seeds"):
-            getattr(self._sampling, name).copy_(sent[name])
-        for name, values in zip(("temperature", "top_p", "min_p"), self._shares, strict=True):
-            getattr(self._sampling, name).copy_(torch.from_numpy(values))
+        names = ("config", "grammar", "min_bytes", "is_restricted")
+        size = len(sent["grammar"])
+        torch._foreach_copy_([getattr(self._walker, name)[:size] for name in names], [sent[name] for name in names])
+        if not greedy:
+            for name in ("top_k", "seeds"):
+                getattr(self._sampling, name).copy_(sent[name])
+            for name, values in zip(("temperature", "top_p", "min_p"), self._shares, strict=True):
+                getattr(self._sampling, name).copy_(torch.from_numpy(values))
         if masks:
             rows = torch.tensor(list(masks), dtype=torch.long).to(self._device)
             words = torch.from_numpy(np.stack(list(masks.values()))).to(self._device)
