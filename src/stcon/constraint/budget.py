@@ -209,6 +209,14 @@ _budgets: weakref.WeakKeyDictionary[CpuKernel, Budget] = weakref.WeakKeyDictiona
 _lock = Lock()
 
 
+def budget_bytes(kernel: CpuKernel) -> int:
+    """Bytes of the tables of `kernel`'s budget as far as they are built."""
+    with _lock:
+        budget = _budgets.get(kernel)
+    table = getattr(budget, "table", None)
+    return 0 if table is None else int(table.nbytes)
+
+
 def budget_for(kernel: CpuKernel) -> Budget:
     """The budget of `kernel`, shared by all that ask, as long as the kernel lives."""
     with _lock:

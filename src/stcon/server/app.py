@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -27,6 +28,7 @@ from stcon.server.answers import Answer, Kind
 from stcon.server.checks import grammar_report
 from stcon.server.grammars import Grammars
 from stcon.server.metrics import render
+from stcon.server.openapi import document
 from stcon.server.playground import playground_routes
 from stcon.server.refusals import BadRequest
 from stcon.server.requests import chat_request, text_request
@@ -81,7 +83,7 @@ class Server:
         self.batch = batch
         self.name = name
         self.limits = limits or Limits()
-        self.grammars = Grammars()
+        self.grammars = Grammars(vocabulary=batch.model.model.vocabulary)
         self._api_key = api_key
         self._pool = ThreadPoolExecutor(self.limits.preparing, thread_name_prefix="stcon-prepare")
         self._num_preparing = 0
@@ -96,6 +98,7 @@ class Server:
         routes = [
             Route("/health", self.health),
             Route("/metrics", self._open(self.metrics)),
+            Route("/openapi.json", self._open(self.openapi)),
             Route("/v1/models", self._open(self.models)),
             Route("/v1/chat/completions", self._open(functools.partial(self.complete, "chat")), methods=["POST"]),
             Route("/v1/completions", self._open(functools.partial(self.complete, "text")), methods=["POST"]),
@@ -103,7 +106,7 @@ class Server:
             Route("/v1/grammar/check", self._open(self.check), methods=["POST"]),
             *playground_routes(),
         ]
-        return Starlette(routes=routes, lifespan=self._lifespan)
+        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _not_found})
 
     # ------------------------------------------------------------------------------------------------- endpoints
 
@@ -113,7 +116,11 @@ class Server:
 
     async def metrics(self, _: Request) -> Response:
         """Prometheus."""
-        return PlainTextResponse(render(self.batch), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(render(self.batch, self.grammars), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, _: Request) -> Response:
+        """What the endpoints take and give."""
+        return JSONResponse(document())
 
     async def models(self, _: Request) -> Response:
         """The one model."""
@@ -196,7 +203,7 @@ class Server:
             raise Refused(401, "a valid API key is needed (Authorization: Bearer …)", "invalid_api_key")
 
     def _check_model(self, body: dict[str, Any]) -> None:
-        if body.get("model", "default") not in {self.name, "default"}:
+        if body.get("model", "default") not in (self.name, "default"):
             raise Refused(404, f"model: this server has {self.name!r} alone (or 'default')", "model_not_found")
 
     async def _body(self, request: Request) -> dict[str, Any]:
@@ -269,6 +276,13 @@ async def _unless_gone(request: Request, handle: Handle, answer: Awaitable[Any])
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task
+
+
+async def _not_found(_: Request, error: Exception) -> Response:
+    """No such endpoint, or not with this method, as OpenAI's error body."""
+    assert isinstance(error, HTTPException), "what the handler is for"
+    body = {"message": error.detail, "type": "invalid_request_error", "param": None, "code": None}
+    return JSONResponse({"error": body}, error.status_code, headers=error.headers)
 
 
 def _cancel_result(future: asyncio.Future[Any]) -> None:

@@ -87,7 +87,7 @@ class _Runner:
         self.live: list[tuple[Line, Handle]] = []
         self._results = results
         self._batch = batch
-        self._grammars = Grammars()
+        self._grammars = Grammars(vocabulary=batch.model.model.vocabulary)
         self._waiting = (line for line in lines if line.custom_id not in results.done)
 
     def fill(self) -> None:

@@ -1,4 +1,8 @@
-"""Constraints of requests, compiled once each: the most recently used are kept."""
+"""Constraints of requests, compiled once each: the most recently used are kept, within a limit of bytes.
+
+With a grammar goes what is found out about it and one vocabulary (`stcon.kernels.cpu.CpuKernel`, its mask rows and the
+table of its budget), which takes longer to make than the grammar itself.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stcon.errors import InvalidOption
@@ -13,10 +18,30 @@ from stcon.grammar.grammar import Grammar
 
 if TYPE_CHECKING:
     from stcon.api import GrammarSyntax
+    from stcon.kernels.cpu import CpuKernel
     from stcon.server.tools import Offer
+    from stcon.vocab.vocabulary import Vocabulary
 
 MAX_KEPT = 256
+MAX_BYTES = 512 << 20
 MAX_CHOICES = 10_000
+
+
+@dataclass
+class _Kept:
+    grammar: Grammar
+    kernel: CpuKernel | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes as it has grown so far, about."""
+        from stcon.constraint.budget import budget_bytes
+
+        machine = self.grammar.machine
+        size = machine.num_states * (4 * machine.num_classes + 13)
+        if self.kernel is not None:
+            size += len(self.kernel.rows) * 4 * self.kernel.vocabulary.num_words + budget_bytes(self.kernel)
+        return size
 
 
 class Grammars:
@@ -24,15 +49,27 @@ class Grammars:
 
     Args:
         most: grammars kept.
+        max_bytes: of all of them; the newest is kept whatever it takes.
+        vocabulary: whose kernels are kept with them; None: none.
     """
 
-    def __init__(self, most: int = MAX_KEPT) -> None:
+    def __init__(
+        self, most: int = MAX_KEPT, *, max_bytes: int = MAX_BYTES, vocabulary: Vocabulary | None = None
+    ) -> None:
         self._most = most
-        self._kept: OrderedDict[tuple[str, str], Grammar] = OrderedDict()
+        self._max_bytes = max_bytes
+        self._vocabulary = vocabulary
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def nbytes(self) -> int:
+        """What all of them take. Cost: O(grammars)."""
+        with self._lock:
+            return sum(kept.nbytes for kept in self._kept.values())
 
     def schema(self, schema: Any) -> Grammar:
         """The grammar of a JSON Schema."""
@@ -65,11 +102,17 @@ class Grammars:
             offer: the tools.
             answer: a JSON Schema of what comes instead of calls, or None: free text before them.
         """
+        from stcon.constraint.need import MAX_POINTS
         from stcon.grammar.tools import compile_reply
 
         def build() -> Grammar:
             return compile_reply(
-                offer.tools, offer.format, required=offer.required, parallel=offer.parallel, answer=answer
+                offer.tools,
+                offer.format,
+                required=offer.required,
+                parallel=offer.parallel,
+                answer=answer,
+                max_states=MAX_POINTS,  # with more, no limit of tokens can be kept
             )
 
         return self._get(("reply", offer.key + json.dumps(answer, default=str)), build)
@@ -94,13 +137,25 @@ class Grammars:
 
     def _get(self, key: tuple[str, str], build: Callable[[], Grammar]) -> Grammar:
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        grammar = build()  # outside the lock: others need not wait for a slow one; two of the same are harmless
+            kept = self._kept.get(key)
+        if kept is None:
+            kept = _Kept(build())  # outside the lock: others need not wait for a slow one; two of the same are harmless
+        kernel = self._kernel(kept.grammar)
         with self._lock:
-            grammar = self._kept.setdefault(key, grammar)
+            kept = self._kept.setdefault(key, kept)
+            kept.kernel = kernel
             self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
+            while len(self._kept) > 1 and self._is_over():
                 self._kept.popitem(last=False)
-        return grammar
+        return kept.grammar
+
+    def _kernel(self, grammar: Grammar) -> CpuKernel | None:
+        """The kernel that requests under `grammar` share, as long as it is kept here."""
+        if self._vocabulary is None:
+            return None
+        from stcon.constraint.sharing import kernel_for, machine_of
+
+        return kernel_for(machine_of(grammar), self._vocabulary)
+
+    def _is_over(self) -> bool:
+        return len(self._kept) > self._most or sum(kept.nbytes for kept in self._kept.values()) > self._max_bytes

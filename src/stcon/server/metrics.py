@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stcon.engine.batch import Batch
+from stcon.server.grammars import Grammars
 
 
-def render(batch: Batch) -> str:
+def render(batch: Batch, grammars: Grammars) -> str:
     """The metrics, each with its type and help.
 
     Source: Prometheus, "Text-based format", version 0.0.4.
@@ -27,6 +28,8 @@ def render(batch: Batch) -> str:
         "active_rows": ("Rows that write now.", batch.num_active),
         "waiting_requests": ("Requests that wait.", batch.num_waiting),
         "prompt_cache_bytes": ("Bytes of parked rows.", batch.cache.num_bytes),
+        "grammars": ("Grammars kept.", len(grammars)),
+        "grammars_bytes": ("Bytes of them, of their mask rows and of the tables of their budgets.", grammars.nbytes),
     }
     lines = []
     for kind, entries in (("counter", counters), ("gauge", gauges)):

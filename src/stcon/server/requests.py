@@ -136,7 +136,7 @@ def _request(
     if unknown:
         raise BadRequest(f"stcon: unknown setting {min(unknown)!r}", f"stcon.{min(unknown)}")
     stop = body.get("stop") or ()
-    guards = _guarded("stcon.guards", lambda: Guards(**own.get("guards", {})))
+    guards = _guards(_typed(own, "guards", dict, {}, "stcon."))
     request = _guarded(
         None,
         lambda: Request(
@@ -263,6 +263,16 @@ def _adjustment(body: Mapping[str, Any]) -> Adjustment:
     return Adjustment(_number(body, "presence_penalty", 0.0), _number(body, "frequency_penalty", 0.0), numbers)
 
 
+def _guards(given: Mapping[str, Any]) -> Guards:
+    kinds = {"repeat": bool, "max_calls": int, "same_call": bool}
+    if unknown := sorted(set(given) - set(kinds)):
+        raise BadRequest(f"stcon.guards: unknown guard {unknown[0]!r}", f"stcon.guards.{unknown[0]}")
+    read = {name: _typed(given, name, kind, None, "stcon.guards.") for name, kind in kinds.items()}
+    said = {name: value for name, value in read.items() if value is not None}
+    guards: Guards = _guarded("stcon.guards", lambda: Guards(**said))
+    return guards
+
+
 def _limit(body: Mapping[str, Any], name: str, default: int = DEFAULT_MAX_TOKENS) -> int:
     limit = body.get(name)
     if limit is None:
@@ -305,6 +315,6 @@ def _guarded(param: str | None, build: Callable[[], Any]) -> Any:
         raise BadRequest(f"{param}: {error}", place, error.reason.replace(" ", "_")) from error
     except UnicodeEncodeError as error:
         raise BadRequest(f"{param}: half of a surrogate pair is no character", param) from error
-    except (RequestError, TypeError) as error:
+    except (RequestError, TypeError, OverflowError) as error:
         name = param or str(error).split(":", 1)[0]
         raise BadRequest(str(error) if param is None else f"{param}: {error}", name) from error
