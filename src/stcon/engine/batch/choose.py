@@ -21,7 +21,8 @@ def rows_for(model: Model, num_rows: int = 16, *, row_tokens: int | None = None)
     """Rows for `model`.
 
     On a GPU a model with a static form runs on static caches, whose slots are set aside at once, so there `row_tokens`
-    matters; on the CPU steps are packed (`stcon.engine.batch.packed`). What neither can run goes by its sessions.
+    matters; on the CPU steps are packed (`stcon.engine.batch.packed`), and llama.cpp packs them itself. What none of
+    these can run goes by its sessions.
 
     Args:
         num_rows: most active rows.
@@ -34,6 +35,10 @@ def rows_for(model: Model, num_rows: int = 16, *, row_tokens: int | None = None)
         longest = min(model.context_length, static.context_length, row_tokens or DEFAULT_ROW_TOKENS)
         draws = _draws(model, static.device, num_rows)
         return StaticRows(model, static, num_rows, row_tokens=longest, num_parked=num_rows // 2, draws=draws)
+    if type(model).__module__.startswith("stcon.models.llama_cpp."):
+        from stcon.engine.batch.llama_cpp import LlamaCppRows
+
+        return LlamaCppRows(model, num_rows, row_tokens=row_tokens)  # type: ignore[arg-type]
     for pack in (_packed_lean, _packed_transformers):
         rows = pack(model, num_rows)
         if rows is not None:
