@@ -112,6 +112,7 @@ class Plan:
         tail: the end of the text so far, for the next plan.
         is_done: the text is complete and nothing can follow; ask the model no more.
         is_kernels: `mask` is the kernel's for `config`, but for the cover: the history takes nothing from it.
+        num_admissible: tokens in `mask`; None: not counted.
     """
 
     tokens: list[int]
@@ -124,6 +125,7 @@ class Plan:
     tail: Tail
     is_done: bool
     is_kernels: bool
+    num_admissible: int | None = None
 
 
 class Planner:
@@ -182,7 +184,7 @@ class Planner:
         if self.policy != "any":
             tail = last.tail.extended(token, self.vocabulary.token_bytes(token) or b"")
             tail = self.trimmed(tail) if self.policy == "canonical" else tail
-        return Plan([], False, b"", at.config, at.history, 0, at.mask, tail, False, True)
+        return Plan([], False, b"", at.config, at.history, 0, at.mask, tail, False, True, at.num_admissible)
 
     def plan(self, config: Int32, tail: Tail | None = None, last: int | None = None, history: History = EMPTY) -> Plan:
         """What follows `last` without the model.

@@ -43,11 +43,13 @@ class Quiet(NamedTuple):
         config: int32[67].
         history: after the same text.
         mask: int32[W], the kernel's own; two tokens at least.
+        num_admissible: tokens in it.
     """
 
     config: Int32
     history: History
     mask: Int32
+    num_admissible: int
 
 
 class QuietPlaces:
@@ -59,7 +61,7 @@ class QuietPlaces:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._places: dict[tuple[bytes, History], bool] = {}
+        self._places: dict[tuple[bytes, History], int] = {}  # tokens in the mask; 0: not quiet
         ends = np.zeros(vocabulary.num_words * 32, np.uint8)
         ends[list(vocabulary.end_ids)] = 1
         self._spelled: Int32 = ~np.packbits(ends, bitorder="little").view(np.int32)
@@ -83,25 +85,29 @@ class QuietPlaces:
         elif not kernel.advance(config, data) or kernel.machine.marks:  # none was built on the way either
             return None
         place = (config[: 3 + int(config[1])].tobytes(), history)
-        is_quiet = self._places.get(place)
-        if is_quiet is None:
+        count = self._places.get(place)
+        if count is None:
             if len(self._places) >= MAX_PLACES:
                 self._places.clear()
-            is_quiet = self._places[place] = self._is_quiet(histories, config, history)
-        if not is_quiet:
+            count = self._places[place] = self._count(histories, config, history)
+        if not count:
             return None
         mask = np.empty(self._vocabulary.num_words, np.int32)
         kernel.mask(config, mask)
-        return Quiet(config, history, mask)
+        return Quiet(config, history, mask, count)
 
-    def _is_quiet(self, histories: HistoryMasks, config: Int32, history: History) -> bool:
+    def _count(self, histories: HistoryMasks, config: Int32, history: History) -> int:
+        """Tokens in the mask of a quiet place; 0 for another."""
         if not histories.is_alive(config, history) or histories.forced(config, history, 1):
-            return False
+            return 0
         mask = np.empty(self._vocabulary.num_words, np.int32)
         if not histories.mask(config, history, mask):
-            return False
-        words = (mask & self._spelled).view(np.uint32)
-        return int(np.bitwise_count(words).sum()) >= 2
+            return 0
+        return _count_bits(mask) if _count_bits(mask & self._spelled) >= 2 else 0
+
+
+def _count_bits(words: Int32) -> int:
+    return int(np.bitwise_count(words.view(np.uint32)).sum())
 
 
 def _holds_nothing(history: History) -> bool:

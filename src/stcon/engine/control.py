@@ -49,11 +49,13 @@ class Place(NamedTuple):
         config: int32[67], the configuration after the step's tokens.
         min_bytes: shorter tokens are left out, end tokens are not; 0: none is.
         is_exact: the walk's mask is `Step.mask`; if not, it has more tokens (a history forbids them).
+        num_admissible: tokens in `Step.mask`; None: not counted.
     """
 
     config: Int32
     min_bytes: int
     is_exact: bool
+    num_admissible: int | None = None
 
 
 class Step(NamedTuple):
@@ -204,7 +206,7 @@ class LimitedControl:
 
 
 def _place(planner: Planner, plan: Plan) -> Place:
-    return Place(plan.config, plan.cover, plan.is_kernels)
+    return Place(plan.config, plan.cover, plan.is_kernels, plan.num_admissible)
 
 
 def _is_quiet(planner: Planner, plan: Plan | None, token: int | None) -> bool:
