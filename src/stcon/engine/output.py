@@ -259,7 +259,7 @@ class Output:
         if limit is not None and not limit.admits(token):
             return False
         self.sampled += 1
-        self._implied(token, self.vocabulary.size if self.mask is None else count_bits(self.mask))
+        self._implied(token, self._num_admissible())
         return True
 
     @property
@@ -350,7 +350,7 @@ class Output:
         if step.mask is not None:
             started = perf_counter()
             apply_bitmask(logits, step.mask)
-            admissible = count_bits(step.mask)
+            admissible = self._num_admissible()
             self.mask_s += perf_counter() - started
         self.sampled += 1
         token = self.sampling.draw(logits, len(self.tokens))
@@ -359,6 +359,14 @@ class Output:
         if self.logprobs is not None:
             self.logprobs.append(logprobs_of(model_logits, token, self._num_alternatives))
         return token, admissible
+
+    def _num_admissible(self) -> int:
+        """Tokens that may be drawn now."""
+        step = self._step
+        if step.mask is None:
+            return self.vocabulary.size
+        counted = None if step.place is None else step.place.num_admissible
+        return count_bits(step.mask) if counted is None else counted
 
     def _draw_within(self, raw: Float32, limit: Limit) -> tuple[int, int]:
         """A token that `limit` admits, and how many it may be: the one drawn without it is none."""
