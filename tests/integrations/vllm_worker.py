@@ -59,6 +59,7 @@ class Worker:
             "seconds": time.perf_counter() - started,
             "counts": {name: self.counts[name] - before[name] for name in COUNTS},
             "answers": [[_answer(output) for output in one.outputs] for one in found],
+            "cached": [one.num_cached_tokens for one in found],
         }
 
     def _count(self, scheduler: Any) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stcon.vocab.vocabulary import Vocabulary
 
 SECONDS_VARIABLE = "STCON_VLLM_COMPILE_SECONDS"
-DEFAULT_SECONDS = 20.0
+DEFAULT_SECONDS = 15.0
 MAX_KEPT = 32
 _THREADS = 2
 
@@ -100,28 +100,34 @@ class Compiler:
         with self._lock:
             future = self._ready.get(constraint)
             if future is None or (future.done() and future.exception() is not None):
-                future = self._ready[constraint] = self._threads.submit(self._prepare, constraint)
+                future = self._ready[constraint] = self._threads.submit(prepared, constraint, self.vocabulary)
             self._ready.move_to_end(constraint)
             while len(self._ready) > self._most:
                 self._ready.popitem(last=False)
         return future
 
-    def _prepare(self, constraint: Constraint) -> tuple[Grammar, CpuKernel]:
-        """The grammar, with the tables that its sessions share and the first mask."""
-        from stcon.constraint.budget import budget_for
-        from stcon.constraint.forced import Planner
-        from stcon.constraint.sharing import kernel_for, machine_of
 
-        grammar = constraint.compile()
-        kernel = kernel_for(machine_of(grammar), self.vocabulary)
-        if constraint.settings.budget:
-            try:
-                budget_for(kernel)
-            except GrammarError as error:
-                error.advice = f"set {PREFIX}budget to false, and the output may be cut where max_tokens is reached"
-                raise error.at(error.pointer, error.keyword) from None
-        Planner(self.vocabulary, kernel).start()
-        return grammar, kernel
+def prepared(constraint: Constraint, vocabulary: Vocabulary) -> tuple[Grammar, CpuKernel]:
+    """The grammar of `constraint`, with the tables that its sessions share and the first mask.
+
+    Raises:
+        GrammarError: it does not compile, or is too large for limits to be kept.
+        DecodingError: no tokens spell a text of it.
+    """
+    from stcon.constraint.budget import budget_for
+    from stcon.constraint.forced import Planner
+    from stcon.constraint.sharing import kernel_for, machine_of
+
+    grammar = constraint.compile()
+    kernel = kernel_for(machine_of(grammar), vocabulary)
+    if constraint.settings.budget:
+        try:
+            budget_for(kernel)
+        except GrammarError as error:
+            error.advice = f"set {PREFIX}budget to false, and the output may be cut where max_tokens is reached"
+            raise error.at(error.pointer, error.keyword) from None
+    Planner(vocabulary, kernel).start()
+    return grammar, kernel
 
 
 _compilers: weakref.WeakKeyDictionary[Vocabulary, Compiler] = weakref.WeakKeyDictionary()

@@ -15,5 +15,5 @@ def register() -> None:
         return
     from stcon.integrations.vllm import cpu_build, frontend
 
-    frontend.install()
     cpu_build.install()
+    frontend.install()

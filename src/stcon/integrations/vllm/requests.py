@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -85,7 +84,7 @@ class Constraint:
             GrammarError: it has none that can be enforced.
             InvalidOption: no such kind, or a list of choices that is none.
         """
-        from stcon.api import compile_grammar, compile_regex
+        from stcon.api import compile_grammar, compile_regex, parse_json
         from stcon.server.grammars import Grammars
 
         if self.kind == "json":
@@ -95,7 +94,7 @@ class Constraint:
         if self.kind == "regex":
             return compile_regex(self.text)
         if self.kind == "choice":
-            return Grammars().choice(json.loads(self.text))
+            return Grammars().choice(parse_json(self.text, self.kind))
         if self.kind == "structural_tag":
             return compile_grammar(self.text, syntax="structural_tag")
         if self.kind == "grammar":
