@@ -19,7 +19,7 @@ from stcon.models.gguf_weights import CHECKED, MODULES, SETTINGS, dequantised, r
 from stcon.models.gguf_weights import Tensor as Place
 from stcon.models.lean import blocks
 from stcon.models.lean.checkpoint import Tensor
-from stcon.models.lean.int4 import Groups
+from stcon.models.lean.four_bit import Groups
 from stcon.models.lean.settings import Settings, from_config
 
 # llama.cpp's architecture → transformers'

@@ -119,7 +119,7 @@ def _attend_one(
         SPLITS=plan.splits,
         LEAST=plan.least,
         BLOCK_T=plan.block_t,
-        PDL=plans.PDL,
+        PDL=plans.overlap(step.rows),
         num_warps=plan.warps,
         **plans.launch(),
     )
@@ -215,7 +215,7 @@ def delta(
         COUNTS=step.counts is not None,
         PRECISION=precision(mixed.dtype),
         T=1 if step.size == 1 else MAX_STEP,
-        PDL=plans.PDL,
+        PDL=plans.overlap(step.rows * step.size),
         BLOCK_V=columns,
         num_warps=warps,
         **plans.launch(),

@@ -5,7 +5,9 @@ them. With the launch attribute set, the next kernel's blocks start as soon as e
 they may and there is room; they may touch what no kernel of the step writes (weights, older tokens' keys), then wait
 until the kernel before has ended and its writes can be seen. Nothing is written before that, so none can overtake.
 
-`PDL` is 0 (plain launches), 1 (the next may start once this one has waited: at most two at once) or 2 (at once).
+`PDL` is 0 (plain launches), 1 (the next may start once this one has waited: at most two at once) or 2 (at once: as
+many as there is room for, which pays where each is short). A step's first kernel is a plain one of torch's, so what an
+earlier step wrote is there.
 
 Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch"; PTX ISA, griddepcontrol and prefetch.
 """

@@ -4,7 +4,8 @@ A decode step multiplies M tokens with matrices of megabytes: reading the weight
 product: the norm, whose factor 1/rms comes out of the same pass over x and is applied at the end. After it: bias,
 residual, or silu(gate) · up, for which a program computes both columns.
 
-`vector_kernel`, M = 1: multiplies and adds in registers, every program some rows of weights, whole.
+`vector_kernel`, M = 1: multiplies and adds in registers, every program some rows of weights, whole. The first tile of
+weights is loaded before the kernel waits for the one before it.
 `rows_kernel`, M = 2 … 16: tensor cores, the weights as the tall operand, x padded to 16 rows. So that x is not fetched
 once for each few rows of weights, tiles are tall and K is split over programs; whichever ends last adds the parts, in
 the order of the splits, so that the result does not depend on who that is.
@@ -41,7 +42,6 @@ def vector_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     LINES: tl.constexpr,
-    EARLY: tl.constexpr,
     PDL: tl.constexpr,
 ):
     rn = (tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
@@ -51,10 +51,10 @@ def vector_kernel(
     prefetch_rows(rows, K, LINES, PDL)
     if SWIGLU:
         prefetch_rows(rows + N * K, K, LINES, PDL)
-    if EARLY:
-        first = tl.load(rows[:, None] + rk[None, :], mask=in_n[:, None] & (rk < K)[None, :], other=0.0)
-        if SWIGLU:
-            second = tl.load(rows[:, None] + N * K + rk[None, :], mask=in_n[:, None] & (rk < K)[None, :], other=0.0)
+    first = tl.load(rows[:, None] + rk[None, :], mask=in_n[:, None] & (rk < K)[None, :], other=0.0)
+    first_up = first
+    if SWIGLU:
+        first_up = tl.load(rows[:, None] + N * K + rk[None, :], mask=in_n[:, None] & (rk < K)[None, :], other=0.0)
     begin(PDL)
 
     acc = tl.zeros((BLOCK_N, BLOCK_K), tl.float32)
@@ -63,7 +63,7 @@ def vector_kernel(
     for k in tl.static_range(0, K, BLOCK_K):
         in_k = k + rk < K
         a = tl.load(x + k + rk, mask=in_k, other=0.0).to(tl.float32)
-        if EARLY and k == 0:
+        if k == 0:
             b = first
         else:
             b = tl.load(rows[:, None] + (k + rk)[None, :], mask=in_n[:, None] & in_k[None, :], other=0.0)
@@ -72,8 +72,8 @@ def vector_kernel(
             a = a * tl.load(norm + k + rk, mask=in_k, other=0.0)
         acc += b.to(tl.float32) * a[None, :]
         if SWIGLU:
-            if EARLY and k == 0:
-                c = second
+            if k == 0:
+                c = first_up
             else:
                 c = tl.load(rows[:, None] + N * K + (k + rk)[None, :], mask=in_n[:, None] & in_k[None, :], other=0.0)
             up += c.to(tl.float32) * a[None, :]

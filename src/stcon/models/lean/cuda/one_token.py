@@ -27,13 +27,25 @@ def turned(x, norm, partner, cosine, sine, first, eps, NORM: tl.constexpr, D: tl
 
 @triton.jit
 def add_tile(q, k, v, filled, scale, best, total, acc):
-    """Online softmax of one query over one more tile, k[T, D] and v[T, D]; running best, total, acc[D]."""
+    """Online softmax of one query over one more tile, k[T, D] and v[T, D], a softmax for each of the T places.
+
+    Best and total [T], acc[T, D]. So no tile waits for what all its threads have found: `merged` adds up once.
+    """
     scores = tl.where(filled, tl.sum(k.to(tl.float32) * q[None, :], 1) * scale, float("-inf"))
-    new = tl.maximum(best, tl.max(scores, 0))
+    new = tl.maximum(best, scores)
     safe = tl.where(new == float("-inf"), 0.0, new)
-    p = tl.exp2(scores - safe)
-    keep = tl.exp2(best - safe)
-    return new, total * keep + tl.sum(p, 0), acc * keep + tl.sum(p[:, None] * v.to(tl.float32), 0)
+    p, keep = tl.exp2(scores - safe), tl.exp2(best - safe)
+    return new, total * keep + p, acc * keep[:, None] + p[:, None] * v.to(tl.float32)
+
+
+@triton.jit
+def merged(best, total, acc, own, new_v, is_first):
+    """One softmax out of those of all places and, in the first split, the new token: best, total, acc[D]."""
+    most = tl.max(best, 0)
+    most = tl.where(is_first, tl.maximum(most, own), most)
+    weight = tl.exp2(best - most)
+    p = tl.where(is_first, tl.exp2(own - most), 0.0)
+    return most, tl.sum(total * weight, 0) + p, tl.sum(acc * weight[:, None], 0) + p * new_v.to(tl.float32)
 
 
 @triton.jit
@@ -112,13 +124,14 @@ def one_token_kernel(
         tl.store(values + base + length.to(tl.int64) * D + d, new_v)
 
     own = tl.sum(q * new_k.to(tl.float32), 0) * scale
-    best = tl.where(split == 0, own, float("-inf"))
-    total = tl.where(split == 0, 1.0, 0.0)
-    acc = tl.where(split == 0, new_v.to(tl.float32), 0.0)
+    slots = tl.full((BLOCK_T,), float("-inf"), tl.float32)
+    totals = tl.zeros((BLOCK_T,), tl.float32)
+    sums = tl.zeros((BLOCK_T, D), tl.float32)
     for t in range(start, stop, BLOCK_T):
-        best, total, acc = add_tile(q, k, v, t + rt < stop, scale, best, total, acc)
+        slots, totals, sums = add_tile(q, k, v, t + rt < stop, scale, slots, totals, sums)
         k, v = next_k, next_v
         next_k, next_v = tile_at(keys, values, base, t + 2 * BLOCK_T, stop, D, BLOCK_T)
+    best, total, acc = merged(slots, totals, sums, own, new_v, split == 0)
 
     if active > 1:
         group = tl.program_id(2) * H + h
@@ -133,11 +146,11 @@ def one_token_kernel(
         ri = tl.arange(0, SPLITS)
         place = stats + (group * SPLITS + ri) * 2
         bests = tl.load(place, mask=ri < active, other=float("-inf"), cache_modifier=".cg")
-        totals = tl.load(place + 1, mask=ri < active, other=0.0, cache_modifier=".cg")
+        shares = tl.load(place + 1, mask=ri < active, other=0.0, cache_modifier=".cg")
         parts = partial + (group * SPLITS + ri)[:, None] * D + d[None, :]
         parts = tl.load(parts, mask=(ri < active)[:, None], other=0.0, cache_modifier=".cg")
         part_weight = tl.exp2(bests - tl.max(bests, 0))
-        total = tl.sum(part_weight * totals, 0)
+        total = tl.sum(part_weight * shares, 0)
         acc = tl.sum(part_weight[:, None] * parts, 0)
     y = acc / total
     if GATED:

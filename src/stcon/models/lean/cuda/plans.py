@@ -12,11 +12,17 @@ Tensor = Any
 
 FEW = 32  # tokens up to which our own kernels beat the library's products
 FEW_FOUR = 64  # the same for weights in four bits, where the library's need the matrix written out
-PDL = 1  # how kernels overlap; see `dependent`
+PDL = 1  # how kernels overlap; see `dependent`; 0 turns it off everywhere
+PDL_ALONE = 2  # the same where a step is one token, all latency
 PROGRAMS = 264  # two for each multiprocessor: what splitting aims at
 MAX_SPLITS = 64  # of a row's keys
 SMALL_MATRIX = 4 << 20  # bytes up to which prefetching whole rows of weights pays
 BLOCK_Q = 16  # queries of a tile; taller ones keep more of the card idle
+
+
+def overlap(tokens: int) -> int:
+    """How a step's kernels overlap."""
+    return PDL_ALONE if PDL and tokens == 1 else PDL
 
 
 def launch() -> dict[str, Any]:
@@ -34,11 +40,10 @@ class LinearPlan:
     stages: int
     lines: int
     splits: int = 1
-    early: bool = False
 
-    def options(self) -> dict[str, Any]:
+    def options(self, tokens: int) -> dict[str, Any]:
         """Keywords of the kernel."""
-        blocks = {"BLOCK_N": self.block_n, "BLOCK_K": self.block_k, "LINES": self.lines, "PDL": PDL}
+        blocks = {"BLOCK_N": self.block_n, "BLOCK_K": self.block_k, "LINES": self.lines, "PDL": overlap(tokens)}
         return {**blocks, "num_warps": self.warps, "num_stages": self.stages, **launch()}
 
 
@@ -73,16 +78,16 @@ class FourPlan:
     stages: int = 1
     splits: int = 1
 
-    def options(self) -> dict[str, Any]:
+    def options(self, tokens: int) -> dict[str, Any]:
         """Keywords of the kernel."""
-        blocks = {"BLOCK_N": self.block_n, "BLOCK_G": self.block_g, "PDL": PDL}
+        blocks = {"BLOCK_N": self.block_n, "BLOCK_G": self.block_g, "PDL": overlap(tokens)}
         return {**blocks, "num_warps": self.warps, "num_stages": self.stages, **launch()}
 
 
 def four_vector(columns: int, size: int, swiglu: bool) -> FourPlan:
-    """How to multiply one row of `size` with a four-bit matrix of `columns` rows: a thread a group, none idle."""
+    """How to multiply one row of `size` with a four-bit matrix of `columns` rows: a thread a group."""
     block_g = min(64, _power_of_two(-(-size // 32)))
-    return FourPlan(4 if swiglu else 8, block_g, max(1, block_g // 32))
+    return FourPlan(4, block_g, max(1, block_g // 32))
 
 
 def four_rows(count: int, columns: int, size: int, swiglu: bool) -> FourPlan:
@@ -112,7 +117,7 @@ def one_token(heads: int, dim: int) -> AttentionPlan | None:
     if heads > PROGRAMS // 2:
         return None
     splits = _power_of_two(PROGRAMS // heads + 1) // 2
-    tile = min(256, max(16, 16384 // dim))  # two of keys and two of values fit the registers
+    tile = min(128, max(16, 8192 // dim))  # two of keys, two of values and the sums fit the registers
     return AttentionPlan(1, tile, 8, 1, max(1, min(MAX_SPLITS, splits)), least=256)
 
 

@@ -71,7 +71,7 @@ def dense(weight: Tensor | FourBit, dtype: Any) -> Tensor:
     rows, size = weight.shape
     out = torch.empty(rows, size, device=weight.words.device, dtype=dtype)
     grid = (triton.cdiv(rows, 16), triton.cdiv(size, 512))
-    four.dense_kernel[grid](weight.words, weight.scales, out, rows, four.MAGIC, K=size, BLOCK_N=16, BLOCK_G=16)
+    four.dense_kernel[grid](weight.words, weight.scales, out, rows, four.ONE, K=size, BLOCK_N=16, BLOCK_G=16)
     return out
 
 
@@ -107,8 +107,7 @@ def _product(
     if rows == 1:
         plan = plans.vector(columns, size, swiglu, weight.element_size())
         grid = (triton.cdiv(columns, plan.block_n),)
-        options = plan.options() | {"EARLY": plan.early}
-        linear.vector_kernel[grid](x, ends[0], weight, ends[1], out, columns, size, eps, **fused, **options)
+        linear.vector_kernel[grid](x, ends[0], weight, ends[1], out, columns, size, eps, **fused, **plan.options(rows))
         return out
     plan = plans.rows(rows, columns, size, swiglu, weight.element_size())
     tiles = triton.cdiv(columns * (2 if swiglu else 1), plan.block_n)
@@ -128,7 +127,7 @@ def _product(
         PRECISION=precision(x.dtype),
         SPLITS=plan.splits,
         BLOCK_M=max(16, triton.next_power_of_2(rows)),
-        **plan.options(),
+        **plan.options(rows),
     )
     return out
 
@@ -144,7 +143,7 @@ def _four(
         plan = plans.four_vector(columns, size, swiglu)
         grid = (triton.cdiv(columns, plan.block_n),)
         four.four_vector_kernel[grid](
-            x, ends[0], *stored, ends[1], out, columns, four.MAGIC, size, eps, **fused, **plan.options()
+            x, ends[0], *stored, ends[1], out, columns, four.ONE, size, eps, **fused, **plan.options(rows)
         )
         return out
     plan = plans.four_rows(rows, columns, size, swiglu)
@@ -159,14 +158,14 @@ def _four(
         x.stride(0),
         rows,
         columns,
-        four.MAGIC,
+        four.ONE,
         size,
         eps,
         **fused,
         PRECISION=precision(x.dtype),
         SPLITS=plan.splits,
         BLOCK_M=max(16, triton.next_power_of_2(rows)),
-        **plan.options(),
+        **plan.options(rows),
     )
     return out
 
