@@ -16,6 +16,7 @@ import click
 from stcon import __version__, _notices
 from stcon.commands.batch import batch
 from stcon.commands.bench import bench
+from stcon.commands.check import check
 from stcon.commands.explain import explain
 from stcon.commands.generate import generate
 from stcon.commands.opencode import opencode
@@ -90,7 +91,7 @@ def _say_compiling() -> None:
     click.echo("stcon: compiling the mask kernels, once for this installation (up to a minute) ...", err=True)
 
 
-for command in (generate, batch, serve, opencode, explain, pull, bench, theory):
+for command in (generate, batch, serve, opencode, check, explain, pull, bench, theory):
     cli.add_command(command)
 
 

@@ -16,6 +16,6 @@ See ``docs/integrations.md``.
 
 from stcon.integrations.transformers.generate import Constrained
 from stcon.integrations.transformers.processor import GrammarProcessor
-from stcon.integrations.transformers.vocabulary import vocabulary_of
+from stcon.vocab.shared import vocabulary_of
 
 __all__ = ["Constrained", "GrammarProcessor", "vocabulary_of"]

@@ -20,7 +20,7 @@ from stcon.integrations.transformers.decoding import Decoding, token_ids
 from stcon.integrations.transformers.feeding import Feeder
 from stcon.integrations.transformers.processor import GrammarProcessor
 from stcon.integrations.transformers.rows import ForcedRow
-from stcon.integrations.transformers.vocabulary import vocabulary_of
+from stcon.vocab.shared import vocabulary_of
 
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar

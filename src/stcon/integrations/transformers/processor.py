@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from stcon.errors import DecodingError, InvalidOption
 from stcon.integrations.prefixes import Prefixes, Row
 from stcon.integrations.transformers.masks import Mask, Masks, masks_for
-from stcon.integrations.transformers.vocabulary import vocabulary_of
+from stcon.vocab.shared import vocabulary_of
 
 if TYPE_CHECKING:
     import torch
