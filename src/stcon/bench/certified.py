@@ -90,7 +90,13 @@ class Run:
     @property
     def first_round(self) -> tuple[int, int]:
         """(drawn tokens of the first round's draft, of them those that agreed); zeros without a round."""
-        return (self.rounds[0].drafted, self.rounds[0].agreed) if self.rounds else (0, 0)
+        first = next((round for round in self.rounds if not round.is_look), None)
+        return (first.drafted, first.agreed) if first is not None else (0, 0)
+
+    @property
+    def num_rounds(self) -> int:
+        """Certificates; looks ahead are none."""
+        return sum(not round.is_look for round in self.rounds)
 
     @property
     def is_red(self) -> bool:

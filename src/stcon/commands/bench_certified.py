@@ -101,7 +101,7 @@ def _cells(runs: Sequence[Run], timed: bool) -> tuple[str, ...]:
         str(sum(run.sequential_passes for run in runs)),
         str(passes),
         f"{fewer(runs):.2f}×",
-        str(max(len(run.rounds) for run in runs)),
+        str(max(run.num_rounds for run in runs)),
         f"{agreed}/{drafted}",
         f"{sum(run.row_passes for run in runs) / passes:.1f}",
         f"{sum(run.sequential_s for run in runs):.2f}" if timed else "-",

@@ -156,11 +156,13 @@ def _show_rounds(report: Report) -> None:
         f"{report.row_passes} rows in all",
         err=True,
     )
-    for number, round in enumerate(report.rounds, 1):
+    number = 0
+    for round in report.rounds:
+        number += not round.is_look
+        name = "look ahead" if round.is_look else f"round {number}"
         failed = f"; repaired: fields {', '.join(str(index + 1) for index in round.failed)}" if round.failed else ""
         click.echo(
-            f"round {number}, after {round.at} tokens: {round.accepted} of {round.drafted} drafted tokens accepted"
-            f"{failed}",
+            f"{name}, after {round.at} tokens: {round.accepted} of {round.drafted} drafted tokens accepted{failed}",
             err=True,
         )
 

@@ -243,7 +243,7 @@ def _search(completions: Completions, limit: int) -> bytes:
         done.add(config)
         if len(done) > limit:
             raise TooLarge("configurations searched for a shortest text", given=len(done), limit=limit)
-        for byte, after in _steps(completions, config):
+        for byte, after in steps(completions, config):
             if not matters[after.state]:
                 after = after._replace(counter=0)  # noqa: PLW2901 (the same from here on, whatever was counted)
             needed = completions.needed(after)
@@ -278,7 +278,7 @@ def where_counter_matters(completions: Completions) -> list[bool]:
     return matters
 
 
-def _steps(completions: Completions, config: Configuration) -> Iterator[tuple[int, Configuration]]:
+def steps(completions: Completions, config: Configuration) -> Iterator[tuple[int, Configuration]]:
     """Every configuration one byte after `config`, each with one byte that leads there."""
     machine = completions.machine
     classes, representatives = completions._preference

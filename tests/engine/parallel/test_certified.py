@@ -84,7 +84,7 @@ def test_generate_goes_on_alone_after_the_last_round():
     """After `max_rounds` certificates no draft is looked at."""
     one, two = both(model("none"), stcon.compile(form(12)), max_tokens=300, settings=parallel.Settings(max_rounds=2))
     check(one, two)
-    assert len(two.parallel.rounds) == 2
+    assert two.parallel.num_rounds == 2
 
 
 def test_generate_repairs_later_fields_in_the_same_round():

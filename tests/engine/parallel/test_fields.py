@@ -7,7 +7,7 @@ import stcon
 from stcon.engine.parallel.drafts import Cursor, Draft
 from stcon.engine.parallel.fields import Path, fields_of, segments_of, value_in
 from stcon.engine.parallel.front import Front
-from stcon.engine.parallel.replay import guide, looked_up
+from stcon.engine.parallel.guide import Guesses, recalled
 from stcon.errors import TooLarge
 from stcon.grammar.machine import Machine
 
@@ -80,39 +80,101 @@ def test_path_goes_on_from_text():
     assert Path(b'{"a":1,"b":{"c":"x, {y"').after(b',"d":"') == b'{"b":{"d":"'
 
 
+def told(schema, written, drafts, **options):
+    """(guide, fields, guesses) where `written` is written and fields have `drafts` of their bodies."""
+    front = Front(stcon.compile(schema).machine, 5)
+    front.plan()
+    front.read(written, 2)
+    guesses = Guesses(segments_of(front.machine), **options)
+    for index, (body, is_complete) in drafts.items():
+        lead = front.fields[index].lead
+        guesses.put(index, Draft(lead + body, {len(lead): index}, is_complete))
+    return guesses.guide(front), front.fields, guesses
+
+
+THREE = closed({"aa": string(), "bb": string(), "cc": string()})
+
+
 def test_guide_joins_complete_drafts():
-    """Drafts are one text from where the output stands, up to the first that is not complete or says otherwise."""
-    found = fields(closed({"aa": string(), "bb": string(), "cc": string()}))
-    drafts = {
-        0: Draft(found[0].lead + b'ab"', {len(found[0].lead): 1}, is_complete=True),
-        1: Draft(found[1].lead + b"c", {len(found[1].lead): 2}),
-        2: Draft(found[2].lead + b'd"}', {}, is_complete=True),
-    }
-    there = guide(found, drafts, 0, found[0].lead)
-    assert there.text == b'ab"' + found[1].lead + b"c"
-    assert there.drawn == {0: 1, 3 + len(found[1].lead): 2}
-    assert there.place(2) == (0, len(found[0].lead) + 2)
-    assert there.place(3) == (1, 0)
-    assert guide(found, drafts, 0, found[0].lead + b"b") is None
-    assert guide(found, {}, 0, b"") is None
+    """Drafts are one text from where the output stands, up to the first that is not complete."""
+    drafts = {0: (b'ab"', True), 1: (b"c", False), 2: (b'd"}', True)}
+    there, found, _ = told(THREE, b'{"aa":"', drafts)
+    lead = found[1].lead
+    assert there.text == b'ab"' + lead + b'c"' + found[2].lead + b'd"}', "the second is closed to look at the third"
+    assert [part.num_known for part in there.parts] == [3, len(lead) + 1, len(found[2].lead) + 3]
+    assert there.drawn == {0: 0, 3 + len(lead): 1, 5 + len(lead) + len(found[2].lead): 2}
+    assert there.part(2).field == 0
+    assert there.part(3).field == 1
+    assert there.is_closing(4 + len(lead))
+    assert not there.is_look
+    assert told(THREE, b'{"aa":"b', {0: (b'ab"', True)})[0] is None, "it says something else"
+    assert told(THREE, b'{"aa":"', {})[0] is None
+
+
+def test_guide_looks_across_a_field_that_is_not_drafted():
+    """Where there is no draft of the output's own field, its shortest end stands for it; once for the same drafts."""
+    there, found, guesses = told(THREE, b'{"aa":"ab', {1: (b'c"', True)})
+    assert there.text == b'"' + found[1].lead + b'c"'
+    assert there.is_look
+    assert told(THREE, b'{"aa":"ab', {})[0] is None, "there is nothing to look at"
+    front = Front(stcon.compile(THREE).machine, 5)
+    front.plan()
+    front.read(b'{"aa":"ab', 3)
+    assert guesses.guide(front) is None
+
+
+def test_guide_recalls_earlier_drafts_and_text():
+    """A draft that was dropped comes back where it fits; else what followed the same bytes before, if asked for."""
+    drafts = {1: (b'ccab"', True)}
+    _, _, guesses = told(THREE, b'{"aa":"', drafts, recall=2)
+    guesses.put(0, Draft(b'{"aa":"dd"', {}, is_complete=True))
+    guesses.put(0, Draft(b'{"aa":"bb"', {}, is_complete=True))
+    front = Front(stcon.compile(THREE).machine, 5)
+    front.plan()
+    front.read(b'{"aa":"d', 1)
+    assert guesses.guide(front).text.startswith(b'd"')
+    front.read(b"cc", 1)
+    assert guesses.guide(front).text.startswith(b'ab"')
+    assert guesses.guide(front).parts[0].num_drafted == 0
+
+
+@pytest.mark.parametrize("kind", [string(), {"type": "string", "minLength": 4}, {"enum": ["red", "green"]}, False])
+def test_closing_leads_to_the_end_of_a_field(kind):
+    """From everywhere inside a field, bounds of its length included."""
+    schema = closed({"aa": kind or {"type": "array", "items": closed({"x": string(), "y": string()})}, "bb": string()})
+    front = Front(stcon.compile(schema).machine, 5)
+    front.plan()
+    body = {0: b'red"', 4: b"aaaa", 5: b'[{"x":"ab","y":"c'}[5 * (not kind) or 4 * ("enum" not in kind)]
+    front.read(front.fields[0].lead, 0)
+    body = body.removeprefix(b"[") if front.fields[0].lead.endswith(b"[") else body
+    for byte in body:
+        text = segments_of(front.machine).closings.after(front.config, front.fields[0].end)
+        end = front.machine.run(front.config, text)
+        assert (end.state, end.stack) == (front.fields[0].end.state, front.fields[0].end.stack)
+        front.read(bytes([byte]), 0)
 
 
 def test_cursor_stops_at_the_end_of_its_field():
-    """Bytes past the field's end are not its own."""
+    """Bytes past the field's end are not its own, nor are those that may not come."""
     grammar = stcon.compile(closed({"aa": string(), "bb": string()}))
     first = fields_of(
         segments_of(grammar.machine).after(grammar.machine, grammar.machine.initial()), grammar.machine.initial()
     )[0]
     cursor = Cursor(grammar.machine, first.anchor, first.end)
-    assert cursor.read(first.lead + b"ab") is None
+    assert cursor.read(first.lead + b"ab") == len(first.lead) + 2
+    assert cursor.read(b"!") == 0
+    assert not cursor.is_over
     assert cursor.read(b'c","bb"') == 2
+    assert cursor.is_over
 
 
-def test_looked_up_is_what_follows_the_longest_match():
-    """Prompt lookup takes the longest end, of the least length or more, and the last place that has it."""
-    assert looked_up(b"one two, one three", b"x one t", 3)[:4] == b"hree"
-    assert looked_up(b"one two", b"two", 2) == b""
-    assert looked_up(b"one two", b"ne", 3) == b""
+def test_recalled_is_what_follows_the_longest_match():
+    """The longest end, of the least length or more; of equal ones in the first text, and there the last place."""
+    assert recalled(b"x one t", [(b"one two, one three", 3)]) == b"hree"
+    assert recalled(b"two", [(b"one two", 2)]) == b"", "the end of a text is not followed by anything"
+    assert recalled(b"ne", [(b"one two", 3)]) == b""
+    assert recalled(b"ab", [(b"abc", 2), (b"abd", 2)]) == b"c"
+    assert recalled(b"xab", [(b"abc", 2), (b"xabd\xffe", 2)]) == b"d"
 
 
 @pytest.mark.parametrize(

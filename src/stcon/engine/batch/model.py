@@ -64,6 +64,14 @@ class StepLogits(ABC):
         """
         return None
 
+    def greedy(self, masks: Sequence[Int32 | None]) -> Sequence[int] | None:
+        """The largest logit of each entry under its mask (int32[W], or None for every token), found where they are.
+
+        Returns:
+            Token ids, the lowest on a tie, -1 where nothing is admissible; None: the host must look (the default).
+        """
+        return None
+
 
 class HostLogits(StepLogits):
     """Logits that are on the host already.

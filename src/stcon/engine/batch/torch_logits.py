@@ -82,6 +82,17 @@ class TorchLogits(StepLogits):
                 tokens[entry] = token
         return tokens
 
+    def greedy(self, masks: Sequence[Int32 | None]) -> Sequence[int] | None:
+        """See `StepLogits.greedy`."""
+        if not self._on_device:
+            return None
+        tokens = [-1] * len(masks)
+        for part in self._parts:
+            found = greedy(part.rows[list(part.slots)], [masks[entry] for entry in part.entries], self._size)
+            for entry, token in zip(part.entries, found, strict=True):
+                tokens[entry] = token
+        return tokens
+
     def _drawn(self, part: Part, outputs: Sequence[Output]) -> Sequence[int]:
         if self._draws is not None:
             return self._draws(part.rows, outputs, part.slots)

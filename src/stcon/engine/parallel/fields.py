@@ -20,7 +20,9 @@ from itertools import zip_longest
 from json import JSONDecoder
 from weakref import WeakKeyDictionary
 
+from stcon.engine.parallel.closing import Closings
 from stcon.errors import StconError
+from stcon.grammar.completion import Completions
 from stcon.grammar.cuts import Segment, cut_states
 from stcon.grammar.machine import Configuration, Machine
 
@@ -87,6 +89,8 @@ class Segments:
 
     def __init__(self) -> None:
         self._known: dict[Configuration, tuple[Segment, ...]] = {}
+        self._completions: Completions | None = None
+        self._closings: Closings | None = None
 
     def knows(self, start: Configuration) -> bool:
         """Whether `after` answers at once."""
@@ -100,13 +104,21 @@ class Segments:
         found = self._known.get(start)
         if found is None:
             try:
-                found = cut_states(machine, start, max_vertices=MAX_VERTICES).segments
+                self._completions = self._completions or Completions(machine)
+                found = cut_states(machine, start, completions=self._completions, max_vertices=MAX_VERTICES).segments
             except StconError:  # a front end that builds rows on demand may refuse to build them all
                 found = ()
             while len(self._known) >= MAX_KEPT:
                 self._known.pop(next(iter(self._known)))
             self._known[start] = found
         return found
+
+    @property
+    def closings(self) -> Closings:
+        """Shortest ends of fields; after `after`."""
+        if self._closings is None:
+            self._closings = Closings(self._completions)
+        return self._closings
 
 
 _kept: WeakKeyDictionary[Machine, Segments] = WeakKeyDictionary()

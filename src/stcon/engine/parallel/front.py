@@ -16,9 +16,12 @@ class Front:
         max_plans: how often segments are computed at most; those known from earlier outputs do not count.
 
     Attributes:
-        fields: those from the last plan on; empty if there are none to be told apart.
+        fields: those from the last plan on; one that has no end where none can be told apart.
         index: of the field that the output is in; ``len(fields)`` past the last.
         written: the field's text so far, from its anchor on.
+        text: the output's.
+        config: where that ends.
+        drawn: tokens drawn in the field.
         num_plans: how often segments were computed or found.
     """
 
@@ -30,26 +33,22 @@ class Front:
         self.num_plans = 0
         self._segments = segments_of(machine)
         self._plans_left = max_plans
-        self._config: Configuration | None = machine.initial()
-        self._text = b""
-        self._drawn = 0
+        self._can_plan = True
+        self.config: Configuration | None = machine.initial()
+        self.text = b""
+        self.drawn = 0
 
     def read(self, data: bytes, drawn: int) -> None:
         """Go on over `data`, in which `drawn` tokens were drawn."""
-        self._drawn += drawn
+        self.drawn += drawn
         for number, byte in enumerate(data, 1):
-            self._config = None if self._config is None else self.machine.step(self._config, byte)
+            self.config = None if self.config is None else self.machine.step(self.config, byte)
             self.written += data[number - 1 : number]
-            if self._config is not None and self.index < len(self.fields):
+            if self.config is not None and self.index < len(self.fields):
                 end = self.fields[self.index].end
-                if end is not None and (self._config.state, self._config.stack) == (end.state, end.stack):
-                    self.index, self.written, self._drawn = self.index + 1, b"", 0
-        self._text += data
-
-    @property
-    def body(self) -> bytes:
-        """What is written of the field but for its lead."""
-        return self.written[len(self.fields[self.index].lead) :] if self.index < len(self.fields) else self.written
+                if end is not None and (self.config.state, self.config.stack) == (end.state, end.stack):
+                    self.index, self.written, self.drawn = self.index + 1, b"", 0
+        self.text += data
 
     @property
     def is_due(self) -> bool:
@@ -57,7 +56,7 @@ class Front:
 
         That is so inside a field, after some numbers of drawn tokens.
         """
-        return self.index < len(self.fields) and self._drawn in PLAN_AFTER
+        return self._can_plan and self.index < len(self.fields) and self.drawn in PLAN_AFTER
 
     def plan(self) -> dict[int, int] | None:
         """Look for the fields from here on; take them if there are more of them than before.
@@ -67,15 +66,16 @@ class Front:
 
         Cost: `stcon.grammar.cuts.cut_states`, unless its answer is known.
         """
-        if self._config is None:
+        if self.config is None:
             return None
-        if not self._segments.knows(self._config):
+        if not self._segments.knows(self.config):
             if not self._plans_left:
                 return None
             self._plans_left -= 1
-        segments = self._segments.after(self.machine, self._config)
+        segments = self._segments.after(self.machine, self.config)
         self.num_plans += 1
-        found = fields_of(segments, self._config, self._text)
+        self._can_plan = bool(segments)
+        found = fields_of(segments, self.config, self.text) or (_whole(self.config),)
         if len(found) <= len(self.fields) - self.index:
             return None
         places = {(field.anchor.state, field.anchor.stack): i for i, field in enumerate(found) if i}
@@ -83,3 +83,8 @@ class Front:
         anchors = {i: (self.fields[i].anchor.state, self.fields[i].anchor.stack) for i in ahead}
         self.fields, self.index, self.written = found, 0, b""
         return {i: places[anchor] for i, anchor in anchors.items() if anchor in places}
+
+
+def _whole(start: Configuration) -> Field:
+    """All that comes, where no fields can be told apart."""
+    return Field(b"", start, start, None, b"", remembers=True)

@@ -31,7 +31,8 @@ from stcon.engine.parallel.decoder import MAX_PLANS
 from stcon.engine.parallel.fields import Field, value_in
 from stcon.engine.parallel.front import Front
 from stcon.engine.parallel.generate import planner_of, rows_of
-from stcon.engine.parallel.replay import Guide, Replay, replay
+from stcon.engine.parallel.guide import Guide
+from stcon.engine.parallel.replay import Replay, replay
 from stcon.engine.sampling import Float32, Int32, Sampling
 from stcon.engine.stream import Token
 from stcon.errors import InvalidOption
@@ -192,7 +193,7 @@ class _Decider:
         output, written, machine = self.output, self.front.written, self.front.machine
         rest = (field.lead + text)[len(written) :]
         drawn = {len(rest): output.vocabulary.end_ids[0]} if field.end is None and output.vocabulary.end_ids else {}
-        there = Guide(rest, drawn, [0], [self.front.index], [len(written)])
+        there = Guide(rest, drawn)
         way = replay(output.control, output.step, there, output.vocabulary, output.limit - len(output.tokens))
         num_scored = size = 0
         for token in way.tokens:

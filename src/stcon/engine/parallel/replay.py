@@ -11,79 +11,17 @@ What results is still a guess. The certificate (`stcon.engine.parallel.decoder`)
 from __future__ import annotations
 
 import copy
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from stcon.engine.control import Control, Step
-from stcon.engine.parallel.drafts import Draft, admits, chosen
+from stcon.engine.parallel.drafts import chosen
+from stcon.engine.parallel.draws import admits
 
 if TYPE_CHECKING:
-    from stcon.engine.parallel.fields import Field
+    from stcon.engine.parallel.guide import Guide
     from stcon.vocab.vocabulary import Vocabulary
 
 LOOK_AHEAD = 64  # bytes of text that are split where a draft has no token
-LOOK_BACK = 24  # bytes of the output that are looked for in the prompt
-
-
-@dataclass(frozen=True)
-class Guide:
-    """The drafts from where the output stands on, as one text.
-
-    Attributes:
-        text: what comes next, if they are right.
-        drawn: offset in `text` → the token drawn there.
-        starts: where the fields' parts begin in `text`, ascending; the first is 0.
-        fields: the field of each part.
-        skipped: bytes of that field, from its anchor on, before the part.
-        is_found: it was found in the prompt, and nobody drafted it.
-    """
-
-    text: bytes
-    drawn: dict[int, int]
-    starts: list[int]
-    fields: list[int]
-    skipped: list[int]
-    is_found: bool = False
-
-    def place(self, offset: int) -> tuple[int, int]:
-        """(field, offset in its draft's text) of an offset in `text`."""
-        part = bisect_right(self.starts, offset) - 1
-        return self.fields[part], offset - self.starts[part] + self.skipped[part]
-
-
-def guide(fields: Sequence[Field], drafts: dict[int, Draft], index: int, written: bytes) -> Guide | None:
-    """The drafts of the fields from `index` on, of which `written` (from its anchor on) is written.
-
-    Returns:
-        None if there is no draft of field `index`, or it says something else than `written`.
-    """
-    found = Guide(b"", {}, [], [], [])
-    text = bytearray()
-    while (draft := drafts.get(index)) is not None and draft.text.startswith(written):
-        skipped = len(written)
-        found.starts.append(len(text))
-        found.fields.append(index)
-        found.skipped.append(skipped)
-        found.drawn.update({len(text) + at - skipped: token for at, token in draft.drawn.items() if at >= skipped})
-        text += draft.text[skipped:]
-        if not draft.is_complete or index + 1 == len(fields):
-            break
-        index, written = index + 1, b""
-    return Guide(bytes(text), found.drawn, found.starts, found.fields, found.skipped) if found.starts else None
-
-
-def looked_up(prompt: bytes, written: bytes, least: int) -> bytes:
-    """What `prompt` has behind the longest end of `written` that it has, of `least` bytes or more; b"" if it has none.
-
-    Source: prompt lookup, the paper's Appendix I; of several places the last.
-    """
-    for size in range(min(len(written), LOOK_BACK), least - 1, -1):
-        at = prompt.rfind(written[-size:])
-        if at >= 0:
-            return prompt[at + size : at + size + LOOK_AHEAD]
-    return b""
 
 
 class Point(NamedTuple):

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Round:
-    """One certificate: a pass that looked at a draft.
+    """A pass that looked at a draft.
 
     Attributes:
         at: tokens of the output before it.
         drafted: drawn tokens of the draft.
         agreed: those of them before the first of their field that the model would not draw, given the draft before it.
         accepted: those of them before the first of all that it would not draw; they are emitted.
-        fields: parts of fields that the draft held; 0: it was found in the prompt.
+        fields: parts of fields that the draft held.
         failed: fields with a drawn token that the model would not draw, the first of them included.
+        is_look: nothing was drafted of the field that the output was in; the drafts behind it were looked at, as if it
+            ended there. Such a pass costs no round.
     """
 
     at: int
@@ -24,6 +26,7 @@ class Round:
     accepted: int
     fields: int
     failed: tuple[int, ...]
+    is_look: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Report:
     row_passes: int
     fed: int
     rounds: tuple[Round, ...]
+
+    @property
+    def num_rounds(self) -> int:
+        """Certificates of drafts: rounds that are no looks."""
+        return sum(not round.is_look for round in self.rounds)
 
     @property
     def fewer(self) -> float:
