@@ -17,9 +17,10 @@ from hypothesis import strategies as st  # noqa: E402
 import stcon  # noqa: E402
 from stcon.engine.adjust import Adjustment  # noqa: E402
 from stcon.engine.device_loop import DeviceEngine  # noqa: E402
-from stcon.engine.loop import generate  # noqa: E402
+from stcon.engine.loop import decode, generate  # noqa: E402
 from stcon.engine.output import Output  # noqa: E402
 from stcon.engine.sampling import Sampling  # noqa: E402
+from stcon.engine.thinking import Thinking  # noqa: E402
 from stcon.errors import DecodingError, InvalidOption, LimitTooSmall, StconError  # noqa: E402
 from stcon.grammar.grammar import Grammar  # noqa: E402
 from stcon.kernels.cuda import CudaGrammars, CudaWalker  # noqa: E402
@@ -415,3 +416,21 @@ def test_options_are_checked():
     fake, engine, _ = made()
     with pytest.raises(InvalidOption, match="prompt is empty"):
         engine.decode(Output(fake, [], grammar("colours"), max_tokens=5, mode="mask"))
+
+
+@pytest.mark.parametrize("static", [HashModel, PrefixModel])
+def test_an_output_that_thinks_first_is_the_plain_loops(static):
+    """Thoughts under the host's masks, then an answer under the machine's own, with guesses in it."""
+    saved = 0
+    for seed in range(8):
+        options = {"max_tokens": 70, "thinking": Thinking(max_tokens=20), "budget": seed % 2 == 0}
+        fake, engine, _ = made("bpe", "short", seed, guess=True, kind=MoodyModel, static=static)
+
+        def output(model, options=options):
+            return Output(model, PROMPT, grammar("person"), **options)
+
+        expected, found = decode(output(fake), fake.session()), engine.decode(output(fake))
+        assert summary(found) == summary(expected)
+        assert found.thinking == expected.thinking
+        saved += found.sampled - found.passes
+    assert saved > 0

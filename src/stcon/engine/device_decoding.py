@@ -5,15 +5,12 @@ See `stcon.engine.device_loop` for the plan; this is the order of things within 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from stcon.engine.guesses import Guess, Guesser
-from stcon.engine.sampling import Float32
 from stcon.errors import DecodingError
 from stcon.models.graphs import MAX_SPAN, StepGraphs
 from stcon.models.static import Tensor
@@ -38,8 +35,12 @@ class Decoding:
         draws: checks guesses; None: none are made.
 
     Attributes:
+        pending: tokens decided on and not fed.
+        position: tokens decided on; of the output, the next one's place.
         length: tokens in the cache, without those of a step that ran ahead and without guesses.
         chained: a step that ran ahead is under way.
+        in_step: the device can go on by itself: it holds the row's length, its machine's state and the token drawn, and
+            nothing that the host added to the mask of that draw.
         guesses: those of the pass that is under way.
     """
 
@@ -50,8 +51,11 @@ class Decoding:
         self.output = output
         self.grammar = grammar
         self.ahead = ahead
+        self.pending: list[int] = []
+        self.position = len(output.tokens)
         self.length = 0
         self.chained = False
+        self.in_step = False
         self.guesses: list[Guess] = []
         self.guesser: Guesser | None = None
         self._draws = draws
@@ -63,21 +67,16 @@ class Decoding:
 
     def run(self) -> None:
         """Decode to the end."""
-        output = self.output
         self._prompt()
-        while output.finish is None:
+        while self.output.finish is None:
             if self.guesses:
                 self._settle()
-                if output.finish is None:
-                    self._feed()
-                continue
-            self._run_ahead(None)
-            token = self._read()
-            if token is not None and not self._expects(token):
-                self._run_ahead(token)
-            self._take(token, partial(_on_host, self.graphs.logits[0]))
-            if output.finish is None:
-                self._go_on(token)
+            else:
+                self._run_ahead()
+                self._decide(self._read(), self.graphs.logits[0])
+            if not self._is_over():
+                self._go_on()
+            self._emit()  # while the next step runs
 
     # ------------------------------------------------------------------------------------------------- launches
 
@@ -95,14 +94,35 @@ class Decoding:
         self.graphs.wait()
         output.prefill_s = perf_counter() - started
 
+    def _go_on(self) -> None:
+        """Launch the next step, unless the one that ran ahead is it."""
+        if self.chained:
+            self._catch_up()
+        elif self.ahead != "never" and len(self.pending) == 1 and self._is_known() and not self._has_guesses():
+            self.graphs.chain(greedy=self.greedy)
+            self._count_pass(self.pending)
+            self.pending.clear()
+        else:
+            self._feed()
+
+    def _is_known(self) -> bool:
+        """Whether the device knows by itself what the step after the token it drew last is."""
+        step = self.output.step
+        place = step.place
+        is_drawn = self.in_step and not self.output.needs_logits and step.later is None and not step.healed
+        if step.mask is None:
+            return is_drawn
+        return is_drawn and place is not None and place.is_exact and not place.min_bytes
+
     def _feed(self) -> None:
         """Feed what is pending, `MAX_SPAN` tokens a pass, then guesses if there are any, and draw after the last."""
-        output = self.output
-        while len(output.pending) > MAX_SPAN:
-            self._push()
-        if self._feed_guesses():
+        while len(self.pending) > MAX_SPAN:
+            self.graphs.push(self._hand_over())
+            self.graphs.drain()  # the inbox is written again
+        if self.guesses or self._has_guesses():
+            self._feed_guesses()
             return
-        later, span = output.step.later, self._hand_over()
+        later, span = self.output.step.later, self._hand_over()
         self._place()
         if later is None:
             self.graphs.feed(span, greedy=self.greedy)
@@ -112,21 +132,18 @@ class Decoding:
         self.graphs.draw(greedy=self.greedy)
         self.graphs.read()
 
-    def _push(self) -> None:
-        """Feed the first `MAX_SPAN` pending tokens and draw nothing."""
-        self.graphs.push(self._hand_over())
-        self.graphs.drain()  # the inbox is written again
-
     def _hand_over(self) -> int:
         """Write pending tokens to the inbox, as many as a pass may have; how many."""
-        output, inbox = self.output, self.graphs.inbox.host
-        part = output.pending[:MAX_SPAN]
-        del output.pending[:MAX_SPAN]
+        inbox, part = self.graphs.inbox.host, self.pending[:MAX_SPAN]
         inbox["tokens"][0, : len(part)] = part
         inbox["lengths"][0] = self.length
-        self.length += len(part)
-        output.passes += 1
+        del self.pending[:MAX_SPAN]
+        self._count_pass(part)
         return len(part)
+
+    def _count_pass(self, tokens: list[int]) -> None:
+        self.length += len(tokens)
+        self.output.passes += 1
 
     def _draw_again(self) -> None:
         """Draw from the logits at hand, under the mask of the output's last step."""
@@ -140,57 +157,44 @@ class Decoding:
         """Write to the inbox where the walk begins, and hand over what the host adds to it."""
         inbox, step = self.graphs.inbox.host, self.output.step
         place = step.place
-        inbox["positions"][0] = len(self.output.tokens)
+        inbox["positions"][0] = self.position
         inbox["grammar"][0] = -1 if place is None else self.grammar
         inbox["config"][0] = 0 if place is None else place.config
         inbox["min_bytes"][0] = 0 if place is None else place.min_bytes
         is_whole = step.later is None and (step.mask is None or (place is not None and place.is_exact))
         inbox["is_restricted"][0] = not is_whole
+        self.in_step = is_whole and (place is None or not place.min_bytes)
         if not is_whole and step.mask is not None:
             self.graphs.restrict(0, step.mask)
 
     # ------------------------------------------------------------------------------------------------- running ahead
 
-    def _may_chain(self, token: int | None) -> bool:
-        """Whether to launch the next step before `token` (None: it is not read yet) was planned for."""
+    def _run_ahead(self) -> None:
+        """Launch the next step before the token that it feeds is read, if that is likely to pay."""
         output, step = self.output, self.output.step
-        if self.ahead == "never" or output.needs_logits or step.limit is not None or step.later is not None:
-            return False
-        if step.mask is not None and (step.place is None or not step.place.is_exact or step.place.min_bytes):
-            return False
-        if self.length + 2 > self.graphs.capacity or len(output.tokens) + 1 >= output.limit:
-            return False
-        return self.ahead == "always" or output.is_quiet(token)
-
-    def _run_ahead(self, token: int | None) -> None:
-        """Launch the next step, if it is not yet and if that is likely to pay."""
-        if self.chained or not self._may_chain(token):
+        if self.chained or self.ahead == "never" or step.limit is not None or not self._is_known():
             return
-        constrained = self.output.step.mask is not None
-        # before the token is read it may be none (a row was missing); and healing may take it back
-        careful = constrained and (token is None or self.graphs.cache.recurrent)
-        self.graphs.chain(greedy=self.greedy, careful=careful)
-        self.chained = True
-
-    def _go_on(self, token: int | None) -> None:
-        """Launch the next step, unless the one that ran ahead is it."""
-        output = self.output
-        if not self.chained:
-            self._feed()
+        if self.length + 2 > self.graphs.capacity or self.position + 1 >= output.limit:
             return
+        if self.ahead == "always" or output.is_quiet(None):
+            # the token may be none (a row was missing), and healing may take it back
+            self.graphs.chain(greedy=self.greedy, careful=step.mask is not None)
+            self.chained = True
+
+    def _catch_up(self) -> None:
+        """Make of the step that ran ahead what can be made of it, now that it is known what follows the token."""
         self.chained = False
-        output.passes += 1
-        if output.pending[:1] != [token]:  # healed: the token was fed in vain
+        first, *rest = self.output.step.tokens
+        if self.output.step.healed:  # the token was fed in vain
             self._undo()
             self._feed()
             return
-        del output.pending[0]
-        self.length += 1
-        place = output.step.place
-        if output.pending:
+        self._count_pass([first])
+        self.pending[:] = rest
+        if rest:
             self.graphs.drain()
             self._feed()
-        elif place is not None and (place.min_bytes or not place.is_exact):
+        elif not self._is_known():
             self.graphs.drain()
             self._draw_again()
 
@@ -202,51 +206,47 @@ class Decoding:
 
     # ------------------------------------------------------------------------------------------------- guesses
 
-    def _expects(self, token: int) -> bool:
-        """Whether the step after `token` may have guesses, so that it is not to be launched before it is planned."""
-        return self.guesser is not None and not self.chained and self.guesser.expects(token)
-
-    def _feed_guesses(self) -> bool:
-        """Feed what is pending with guesses behind it, and draw after each; False, and nothing done, without any."""
-        output = self.output
+    def _has_guesses(self) -> bool:
+        """Make guesses for the next pass; whether there are any."""
         if self.guesser is None:
             return False
-        room = min(MAX_SPAN, self.graphs.capacity - self.length) - len(output.pending)
-        guesses = self.guesser.chain(room)
-        if not guesses:
-            return False
-        self.guesser.launch(output.pending, self.length, guesses)
-        self._fed, self.guesses = output.pending[:], guesses
-        self.length += len(output.pending)
-        output.pending.clear()
-        output.passes += 1
-        return True
+        num_fed = len(self.pending)
+        room = min(MAX_SPAN - num_fed, self.graphs.capacity - self.length - num_fed, self.output.limit - self.position)
+        self.guesses = self.guesser.chain(num_fed, room)
+        return bool(self.guesses)
+
+    def _feed_guesses(self) -> None:
+        """Feed what is pending with the guesses behind it, and draw after each."""
+        assert self.guesser is not None, "someone made them"
+        self.guesser.launch(self.pending, self.length, self.position, self.guesses)
+        self._fed = self.pending[:]
+        self._count_pass(self.pending)
+        self.pending.clear()
+        self.in_step = False
 
     def _settle(self) -> None:
         """Take what was drawn after the guesses, up to the first that was wrong; what it implies stays pending."""
-        assert self.guesser is not None, "guesses were made"
-        output, guesses = self.output, self.guesses
-        drawn, self.guesses = self.guesser.draws.read().tolist(), []
+        assert self.guesser is not None, "someone made them"
+        guesses, self.guesses = self.guesses, []
+        drawn, logits = self.guesser.draws.read().tolist(), self.guesser.draws.logits
         num_right = 0
         while True:
-            token = drawn[num_right]
-            if token < 0:
-                token = self._draw_missing(self.guesser.draws.logits[num_right])
-            self._take(token, partial(_on_host, self.guesser.draws.logits[num_right]))
-            if num_right == len(guesses) or output.finish is not None:
+            token = drawn[num_right] if drawn[num_right] >= 0 else self._draw_missing(logits[num_right])
+            self._decide(token, logits[num_right])
+            if num_right == len(guesses) or self._is_over():
                 break
             guess = guesses[num_right]
-            if token != guess.token or output.pending != list(guess.step.tokens):
+            if token != guess.token or self.pending != list(guess.step.tokens):
                 break
-            self._fed += output.pending
-            self.length += len(output.pending)
-            output.pending.clear()
+            self._fed += self.pending
+            self.length += len(self.pending)
+            self.pending.clear()
             num_right += 1
         self.guesser.settle(num_right, len(guesses))
         if num_right < len(guesses) and self.graphs.cache.recurrent:
             self.graphs.cache.restore()  # to before the pass: what it was right to feed is fed again
             self.length -= len(self._fed)
-            output.pending[:0] = self._fed
+            self.pending[:0] = self._fed
 
     def _draw_missing(self, logits: Tensor) -> int | None:
         """Draw from `logits` (float32[V]) again where a row of the machine was missing; None where the host must."""
@@ -255,7 +255,8 @@ class Decoding:
             return None
         self.graphs.logits[0].copy_(logits)
         self._draw_again()
-        return self._read()
+        token, self.in_step = self._read(), False
+        return token
 
     # ------------------------------------------------------------------------------------------------- drawing
 
@@ -281,12 +282,28 @@ class Decoding:
             token = int(self.graphs.read()[0])
         raise DecodingError("a row of the grammar's machine stays unbuilt on the device")
 
-    def _take(self, token: int | None, logits: Callable[[], Float32]) -> None:
-        """Emit the token drawn, or draw from `logits` on the host."""
-        if token is None or not self.output.take_greedy(token):
-            self.output.take(logits())
+    def _decide(self, token: int | None, logits: Tensor) -> None:
+        """Find out what the token drawn implies; None, or one that a limit forbids: draw from `logits` on the host."""
+        output = self.output
+        if token is None or not output.decide(token):
+            self._emit()
+            output.take(np.array(logits.cpu().numpy()))
+            output.pending.clear()
+            self.in_step = False
+        elif output.text.stop:
+            self._emit()  # it may end here
+        tokens = output.step.tokens
+        self.pending += tokens
+        self.position += len(tokens)
+        if self.guesser is not None:
+            self.guesser.extend(tokens)
 
+    def _is_over(self) -> bool:
+        """Whether no step follows the one decided on last."""
+        output = self.output
+        return output.finish is not None or output.step.is_done or self.position >= output.limit
 
-def _on_host(logits: Tensor) -> Float32:
-    """float32[V], a copy."""
-    return np.array(logits.cpu().numpy())
+    def _emit(self) -> None:
+        """Emit what was decided on."""
+        self.output.emit_decided()
+        self.output.pending.clear()

@@ -3,18 +3,18 @@
 Same outputs as `stcon.engine.loop`, token for token, where the model gives the same logits. A step is one launch
 (`stcon.models.graphs`); what the host does between two of them is all that the device waits for::
 
-    launch a step  ─►  read the token  ─►  is it quiet? launch the next step at once, from what the device holds
-                                           plan (control.choose), emit, stream: while that step runs
-                   ◄─  the plan brought forced text, or another mask: feed it in one launch
+    launch a step  ─►  read the token drawn  ─►  decide what it implies (control.choose: 10 to 20 µs, mostly)
+                   ◄─  launch the next: the token alone, from what the device holds; or with forced text and guesses
+                       emit, stream, look up: while that step runs
 
-**Running ahead.** The step launched before the plan is known feeds the drawn token alone and draws from the machine's
-own mask. If the plan says the same, its draw counts. If forced text follows, the token is fed already, only the rest is
-fed in the next pass, and the draw is dropped: nothing is computed twice, but it is a pass more. If the token is healed,
-the pass is undone: attention caches by their length, recurrent states from a copy made before.
+**Running ahead.** ``ahead`` says whether a step is launched before the token that it feeds is read: ``"quiet"``
+(default) where nothing is ever forced (mode ``mask``, no grammar); ``"always"``; ``"never"``. Such a step draws from
+the machine's own mask. If forced text follows its token, the token is fed already, only the rest is fed in the next
+pass, and the draw is dropped: nothing is computed twice, but it is a pass more. If the token is healed, the pass is
+undone: attention caches by their length, recurrent states from a copy made before.
 
-``ahead`` says when to do so: ``"quiet"`` (default) when `Control.is_quiet` expects no forced text, and even before the
-token is read where none can ever come; ``"always"`` before every token is read; ``"never"``. What pays is a matter of
-the model's speed and the grammar: `benchmarks/gpu_extract.py` measures all three.
+**Guesses** of the next tokens are checked in the pass that feeds them (`stcon.engine.guesses`): the same output in
+fewer passes.
 
 **What the host hands over.** A cover as a number; everything else that the machine's own mask lacks (history
 constraints) as a row of words, and-ed to it. Limits: a token is drawn as without one; only if no completion fits behind
@@ -138,7 +138,7 @@ class DeviceEngine:
     def _decode(self, output: Output) -> None:
         graphs = self.graphs(output.num_prompt + output.limit)
         grammar = -1
-        if output.grammar is not None and output.step.place is not None:
+        if output.grammar is not None and output.control.mode != "free":
             grammar = self._index(output.grammar.machine)
         try:
             Decoding(graphs, output, grammar, self.ahead, self._draws if self.guess else None).run()

@@ -46,7 +46,7 @@ class Guesser:
     """Makes guesses for one output, and has them drawn.
 
     Args:
-        output: whose text is looked at.
+        output: begun; its prompt and forced beginning are pending.
         draws: checks them.
         grammar: the output's, by its number on the device.
 
@@ -62,28 +62,29 @@ class Guesser:
         self.gain = 1.0
         self.num_right = self.num_wrong = 0
         self._lookup = Lookup(output.pending)
-        self._num_seen = len(output.tokens)
         self._is_alone = False
         options: Any = output.sampling
         if not output.sampling.greedy:
             for row in range(draws.num_draws):
                 draws.sampling.set_row(row, options)
 
-    def expects(self, token: int) -> bool:
-        """Whether something may be guessed after `token`, which was drawn and not taken yet."""
-        self._catch_up()
-        return self._lookup.find((token,), least=self._least(1)) is not None
+    def extend(self, tokens: Sequence[int]) -> None:
+        """The output goes on with `tokens`."""
+        self._lookup.extend(tokens)
 
-    def chain(self, room: int) -> list[Guess]:
-        """What may follow the output's last step, in `room` tokens at most; empty where nothing is worth guessing."""
-        output, step = self.output, self.output.step
-        self._catch_up()
-        self._is_alone = len(output.pending) == 1
-        place = self._lookup.find(least=self._least(len(output.pending))) if _is_drawn(step) else None
+    def chain(self, num_fed: int, room: int) -> list[Guess]:
+        """What may follow the output's last step; empty where nothing is worth guessing.
+
+        Args:
+            num_fed: tokens that have to be fed anyway.
+            room: most tokens of the guesses with their steps.
+        """
+        step = self.output.step
+        self._is_alone = num_fed == 1
+        place = self._lookup.find(least=self._least()) if _is_drawn(step) else None
         if place is None:
             return []
-        control, guesses = copy.copy(output.control), list[Guess]()
-        room = min(room, output.limit - len(output.tokens))
+        control, guesses = copy.copy(self.output.control), list[Guess]()
         for token in self._lookup.following(place, self.draws.num_draws - 1):
             following = _chosen(control, step, token)
             if following is None or not _is_drawn(following) or len(following.tokens) > room:
@@ -95,17 +96,22 @@ class Guesser:
                 break  # forced text follows: what stood there before is another place's
         return guesses
 
-    def launch(self, fed: Sequence[int], length: int, guesses: Sequence[Guess]) -> None:
-        """Feed `fed`, which ends with the output's last step, and the guesses, to a row of `length` tokens."""
+    def launch(self, fed: Sequence[int], length: int, position: int, guesses: Sequence[Guess]) -> None:
+        """Feed `fed`, which ends with the output's last step, and the guesses.
+
+        Args:
+            fed: at least one token.
+            length: tokens in the cache.
+            position: of the next token in the output.
+            guesses: from `chain`.
+        """
         inbox = self.draws.inbox.host
         span = [*fed, *(token for guess in guesses for token in guess.step.tokens)]
         inbox["tokens"][0, : len(span)] = span
         inbox["lengths"][0] = length
-        inbox["config"][:, 0] = -1  # draws that are not wanted
-        inbox["places"][:] = 0
-        inbox["is_restricted"][:] = 0
+        inbox["config"][:, 0], inbox["places"][:] = -1, 0  # draws that are not wanted
         inbox["grammar"][:] = self.grammar
-        at, position = len(fed), len(self.output.tokens)
+        at = len(fed)
         for draw, step in enumerate([self.output.step, *(guess.step for guess in guesses)]):
             if draw:
                 at, position = at + len(step.tokens), position + len(step.tokens)
@@ -122,14 +128,9 @@ class Guesser:
         if self._is_alone:
             self.gain += WEIGHT * (num_right - self.gain)
 
-    def _least(self, num_fed: int) -> int:
+    def _least(self) -> int:
         """How many tokens must be the same."""
-        return SIZES[-1] if num_fed > 1 or self.gain >= ENOUGH else SIZES[0]
-
-    def _catch_up(self) -> None:
-        tokens = self.output.tokens
-        self._lookup.extend([token.id for token in tokens[self._num_seen :]])
-        self._num_seen = len(tokens)
+        return SIZES[0] if self._is_alone and self.gain < ENOUGH else SIZES[-1]
 
 
 def _is_drawn(step: Step) -> bool:

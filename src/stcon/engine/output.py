@@ -208,6 +208,7 @@ class Output:
         self._stream = stream
         self._shaped = False
         self._step = Step(())
+        self._decided: list[tuple[Step, int]] = []
         self._thoughts: TextStream | None = None
         self._close_id = None if thinking is None else thinking.close_id
         self._on_thought = on_thought
@@ -255,12 +256,31 @@ class Output:
         Returns:
             False if a limit forbids it: the logits are needed after all (`take`).
         """
+        if not self.decide(token):
+            return False
+        self.emit_decided()
+        return True
+
+    def decide(self, token: int) -> bool:
+        """The first half of `take_greedy`: `step` becomes what `token` implies, which is emitted later.
+
+        So a loop need not keep its device waiting: it may launch the next step before `emit_decided`.
+        """
         limit = self._step.limit
         if limit is not None and not limit.admits(token):
             return False
         self.sampled += 1
-        self._implied(token, self._num_admissible())
+        admissible = self._num_admissible()
+        self._step = self._following(token)
+        self._decided.append((self._step, admissible))
         return True
+
+    def emit_decided(self) -> None:
+        """The second half of `take_greedy`: emit what was decided, in its order, up to where the output ends."""
+        decided, self._decided = self._decided, []
+        for step, admissible in decided:
+            if self.finish is None:
+                self._emit(step, "healed" if step.healed else "sampled", admissible)
 
     @property
     def needs_logits(self) -> bool:
@@ -385,13 +405,17 @@ class Output:
 
     def _implied(self, token: int, admissible: int) -> None:
         """Emit the drawn `token`, or what takes its place, and what follows."""
-        if token in self.vocabulary.end_ids:
-            self._step = Step((token,), is_done=True)
-        else:
-            started = perf_counter()
-            self._step = self._control.choose(token)
-            self.mask_s += perf_counter() - started
+        self._step = self._following(token)
         self._emit(self._step, "healed" if self._step.healed else "sampled", admissible)
+
+    def _following(self, token: int) -> Step:
+        """What the drawn `token` implies."""
+        if token in self.vocabulary.end_ids:
+            return Step((token,), is_done=True)
+        started = perf_counter()
+        step = self._control.choose(token)
+        self.mask_s += perf_counter() - started
+        return step
 
     def _emit(self, step: Step, first: Kind, admissible: int) -> None:
         """Emit the tokens of `step`, the first of them as `first`, up to the limit or a stop string."""

@@ -16,6 +16,7 @@ Source: the paper's Definition 8 and Theorem 21, for the two parts one after ano
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,6 +94,12 @@ class ThinkingControl:
         self._least_answer = 0
         self._used = 0
         self._vocabulary = vocabulary
+
+    def __copy__(self) -> ThinkingControl:
+        """One that goes on by itself: the answer's control is copied too."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, _inner=copy.copy(self._inner))
+        return other
 
     @property
     def mode(self) -> Mode:
