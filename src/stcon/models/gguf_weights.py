@@ -75,7 +75,7 @@ def load_llama(path: Path, dtype: Any) -> Any | None:
             return None
         try:
             state = {
-                _parameter(name): dequantised(data, tensor, _heads(name, config)) for name, tensor in tensors.items()
+                parameter(name): dequantised(data, tensor, _heads(name, config)) for name, tensor in tensors.items()
             }
         except (ValueError, NotImplementedError, KeyError) as error:
             raise ModelUnavailable(f"{path}: a tensor cannot be read ({error}); fetch the file again") from error
@@ -100,31 +100,40 @@ def read_directory(data: mmap.mmap, path: Path) -> tuple[dict[str, Any], dict[st
     return metadata, {name: tensor._replace(offset=start + tensor.offset) for name, tensor in found.items()}
 
 
-def _config(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any | None:
-    """The ``LlamaConfig``, or None where a setting or a tensor is not of the plain kind."""
-    from transformers import LlamaConfig
-
+def llama_settings(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    """The settings under transformers' names, or None where one of them or a tensor is not of the plain kind."""
     if metadata.get("general.architecture") != "llama" or "mistral" in str(metadata.get("general.name", "")).lower():
         return None
     settings = {key.removeprefix("llama."): value for key, value in metadata.items() if key.startswith("llama.")}
     if not settings.keys() <= SETTINGS.keys() | CHECKED or not all(key in settings for key in _REQUIRED):
         return None
-    if not all(_parameter(name) for name in tensors) or "token_embd.weight" not in tensors:
+    if not all(parameter(name) for name in tensors) or "token_embd.weight" not in tensors:
         return None
-    options = {SETTINGS[key]: value for key, value in settings.items() if key in SETTINGS}
-    config = LlamaConfig(
-        vocab_size=tensors["token_embd.weight"].shape[0],
-        tie_word_embeddings="output.weight" not in tensors,
+    found = {SETTINGS[key]: value for key, value in settings.items() if key in SETTINGS}
+    found["vocab_size"] = tensors["token_embd.weight"].shape[0]
+    found["tie_word_embeddings"] = "output.weight" not in tensors
+    found.setdefault("num_key_value_heads", found["num_attention_heads"])
+    head = found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"]
+    rotated = (settings.get("rope.dimension_count"), settings.get("attention.value_length"))
+    return found if all(size in (None, head) for size in rotated) else None
+
+
+def _config(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any | None:
+    """The ``LlamaConfig``, or None where the file is not plainly a Llama."""
+    from transformers import LlamaConfig
+
+    settings = llama_settings(metadata, tensors)
+    if settings is None:
+        return None
+    return LlamaConfig(
         bos_token_id=metadata.get("tokenizer.ggml.bos_token_id"),
         eos_token_id=metadata.get("tokenizer.ggml.eos_token_id"),
         pad_token_id=metadata.get("tokenizer.ggml.padding_token_id"),
-        **options,
+        **settings,
     )
-    rotated = (settings.get("rope.dimension_count"), settings.get("attention.value_length"))
-    return config if all(size in (None, config.head_dim) for size in rotated) else None
 
 
-def _parameter(name: str) -> str:
+def parameter(name: str) -> str:
     """The parameter's name in transformers, ``""`` for a tensor not known here."""
     match = _NAME.fullmatch(name)
     if match is None or match[2] not in MODULES:
