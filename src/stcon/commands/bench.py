@@ -11,7 +11,9 @@ import click
 from stcon.bench.extract import MODES, as_json, failures, measure, summarize
 from stcon.commands.bench_batch import jobs, throughput, turns
 from stcon.commands.bench_budget import budget
+from stcon.commands.bench_calls import calls
 from stcon.commands.bench_certified import certified
+from stcon.commands.bench_coding import coding
 from stcon.commands.bench_grammars import grammars
 from stcon.commands.bench_levels import levels
 from stcon.commands.bench_loop import loop
@@ -121,10 +123,11 @@ def _facts_total(runs: Sequence[Run]) -> int:
 for _command in (budget, masks, throughput, jobs, turns):
     bench.add_command(_command)
 bench.add_command(grammars)
+bench.add_command(calls)
 bench.add_command(certified)
 bench.add_command(loop)
 bench.add_command(memory)
 bench.add_command(passes)
 bench.add_command(levels)
-for _command in (list_, run, report):
+for _command in (coding, list_, run, report):
     bench.add_command(_command)
