@@ -253,3 +253,12 @@ def test_async_streams_are_left_early(server):
     with contextlib.suppress(asyncio.TimeoutError):
         asyncio.run(main())
     assert server.idle()
+
+
+def test_a_body_that_does_not_come_is_given_up():
+    """A client that sends a part of its body and waits: 408, and its connection is free."""
+    with running(body_s=0.2) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+        slow.settimeout(60)
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+        assert httpx.post(server.url + CHAT, json=body(), timeout=60).status_code == 200

@@ -16,9 +16,9 @@ from stcon.errors import RequestError
 @click.option("--slots", type=click.IntRange(1, 4096), default=8, show_default=True, metavar="N", help="Rows at once.")
 @click.option("--api-key", envvar="STCON_API_KEY", metavar="K", help="What clients must send.  [env: STCON_API_KEY]")
 def serve(*, model_name: str | None, host: str, port: int, slots: int, api_key: str | None) -> int:
-    """Serve /v1/chat/completions, /v1/completions, /v1/models, /v1/grammar/check, /health and /metrics.
+    """Serve OpenAI's interface: chat, text completions, responses, models; and a page to try it, at /.
 
-    Constraints: response_format, structured_outputs {json, regex, choice}, guided_*. Tools are not served yet.
+    Constraints: response_format, tools, structured_outputs, guided_*, grammar, json_schema. See docs/server.md.
     """
     try:
         import uvicorn

@@ -49,12 +49,14 @@ class Limits:
 
     Attributes:
         body_bytes: of a request.
+        body_s: seconds in which it must have come.
         prepare_s: seconds that compiling and planning may take before the client is told to wait no longer.
         preparing: requests prepared at a time.
         queued: requests that may wait to be prepared; more are refused with 429.
     """
 
     body_bytes: int = 8 << 20
+    body_s: float = 60.0
     prepare_s: float = 30.0
     preparing: int = 2
     queued: int = 256
@@ -210,13 +212,13 @@ class Server:
         """The body as an object.
 
         Raises:
-            Refused: it is too large, or not an object in JSON.
+            Refused: it is too large or too slow, or not an object in JSON.
         """
-        data = bytearray()
-        async for part in request.stream():
-            data += part
-            if len(data) > self.limits.body_bytes:
-                raise Refused(413, f"the body has more than {self.limits.body_bytes:,} bytes", "body_too_large")
+        try:
+            async with asyncio.timeout(self.limits.body_s):
+                data = await self._received(request)
+        except TimeoutError:
+            raise Refused(408, f"the body did not come within {self.limits.body_s:g} s", "body_too_slow") from None
         try:
             body = json.loads(data)
         except (ValueError, RecursionError):
@@ -224,6 +226,14 @@ class Server:
         if not isinstance(body, dict):
             raise Refused(400, "the body is not a JSON object", "invalid_json")
         return body
+
+    async def _received(self, request: Request) -> bytes:
+        data = bytearray()
+        async for part in request.stream():
+            data += part
+            if len(data) > self.limits.body_bytes:
+                raise Refused(413, f"the body has more than {self.limits.body_bytes:,} bytes", "body_too_large")
+        return bytes(data)
 
     async def _prepare(self, work: Callable[[], Any]) -> Any:
         """`work` in a worker thread.

@@ -200,6 +200,7 @@ def _operation(summary: str, body: str | None = None, kind: str = _JSON) -> Sche
         meanings |= {
             "400": "What cannot be served, with the parameter and the JSON pointer.",
             "404": "Another model.",
+            "408": "The body did not come in time.",
             "413": "The body is too large.",
         }
     answers |= {code: {"description": text, **error} for code, text in sorted(meanings.items())}

@@ -22,6 +22,7 @@ from stcon.engine.batch import Guards, Request
 from stcon.engine.sampling import Sampling
 from stcon.errors import GrammarError, RequestError
 from stcon.server.grammars import Grammars
+from stcon.server.messages import plain_messages
 from stcon.server.refusals import BadRequest
 from stcon.server.thinking import Wish, read_wish, thinking_prompt
 from stcon.server.tools import Offer, messages_for, read_offer, refused
@@ -90,7 +91,7 @@ def chat_request(body: Mapping[str, Any], model: Model, grammars: Grammars) -> R
 
 def _rendered(model: Model, messages: list[Any], offer: Offer | None, wish: Wish) -> str:
     """The conversation as the prompt's text."""
-    shown = messages_for(messages, offer, model.chat_template)
+    shown = messages_for(plain_messages(messages), offer, model.chat_template)
     tools = offer.entries if offer is not None and offer.in_template else None
     return model.render_chat(shown, tools=tools, options=wish.options)
 
