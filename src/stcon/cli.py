@@ -14,9 +14,11 @@ from typing import Any
 import click
 
 from stcon import __version__, _notices
+from stcon.commands.agents import agents
 from stcon.commands.batch import batch
 from stcon.commands.bench import bench
 from stcon.commands.check import check
+from stcon.commands.completion import completion
 from stcon.commands.explain import explain
 from stcon.commands.generate import generate
 from stcon.commands.opencode import opencode
@@ -91,7 +93,7 @@ def _say_compiling() -> None:
     click.echo("stcon: compiling the mask kernels, once for this installation (up to a minute) ...", err=True)
 
 
-for command in (generate, batch, serve, opencode, check, explain, pull, bench, theory):
+for command in (generate, batch, serve, agents, opencode, check, explain, pull, bench, theory, completion):
     cli.add_command(command)
 
 
