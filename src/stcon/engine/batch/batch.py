@@ -26,6 +26,7 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
+from stcon.engine.batch.aside import Aside, SharedRows
 from stcon.engine.batch.feeding import Demand, Feeding, StepCost, divide
 from stcon.engine.batch.memory import MemoryPlan, plan_memory
 from stcon.engine.batch.model import BatchModel, Span, StepLogits
@@ -39,6 +40,7 @@ from stcon.errors import InvalidOption, Overloaded
 
 DEFAULT_CHUNK = 256
 DEFAULT_WAITING = 4096
+LEAST_ASIDE = 4  # rows of an output that takes several; half of the batch's if that is more
 SHARED_PREFIX = 64  # tokens that two prompts begin with, for one to wait until the other is read
 
 
@@ -85,12 +87,14 @@ class Batch:
         self.stats = Stats()
         self._waiting = Waiting()
         self._rows: list[Row] = []
+        self._asides: list[Aside] = []
         self._used_bytes = 0
         self._used_rows = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._cancel_all = False
+        self._has_cancelled = False
         self._unreported: list[Writer] = []
 
     # ------------------------------------------------------------------------------------------------- for callers
@@ -105,9 +109,9 @@ class Batch:
         """
         if len(self._waiting) >= self.max_waiting:
             raise Overloaded(len(self._waiting), self.max_waiting)
-        handle = Handle(request)
+        handle = Handle(request, self._note_cancelled)
         writers = write(handle, self.model.model)
-        self.memory.check(writers[0].num_tokens, request.n)
+        self.memory.check(writers[0].num_tokens, self._num_rows(request))
         for writer in writers:
             writer.report()
         job = Job(handle, [writer for writer in writers if not writer.is_over])
@@ -152,7 +156,7 @@ class Batch:
     @property
     def num_active(self) -> int:
         """Rows that write now."""
-        return len(self._rows)
+        return len(self._rows) + len(self._asides)
 
     @property
     def num_waiting(self) -> int:
@@ -168,11 +172,19 @@ class Batch:
 
     def step(self) -> bool:
         """One step; False if there was nothing to do."""
-        began = perf_counter()
         self._drop_cancelled()
         self._admit()
-        if not self._rows:
+        if not self.num_active:
+            self._report()
             return False
+        if self._rows:
+            self._step_rows()
+        for aside in self._asides[:]:
+            self._step_aside(aside)
+        return True
+
+    def _step_rows(self) -> None:
+        began = perf_counter()
         fed, spans = self._spans()
         started = perf_counter()
         rows = [row for row, span in zip(fed, spans, strict=True) if span.wants_logits]
@@ -182,7 +194,7 @@ class Batch:
             drawn = self._drawn_by_the_model(rows, logits)
         except Exception as error:
             self._give_up(fed, error)
-            return True
+            return
         seconds = perf_counter() - started
         has_prompt = any(row.is_prompt for row in fed)
         if not has_prompt:
@@ -190,7 +202,17 @@ class Batch:
         self._save(fed)
         self._take(rows, logits, drawn)
         self.stats.stepped(spans, seconds, perf_counter() - began - seconds, has_prompt=has_prompt)
-        return True
+
+    def _step_aside(self, aside: Aside) -> None:
+        """One pass of a loop of many rows."""
+        started, has_prompt = perf_counter(), not aside.writer.output.sampled
+        try:
+            aside.step()
+        except Exception as error:
+            aside.writer.fail(error)
+        self.stats.stepped(aside.rows.spans, perf_counter() - started, 0.0, has_prompt=has_prompt)
+        if aside.writer.is_over:
+            self._leave_aside(aside)
 
     def _serve(self) -> None:
         while True:
@@ -216,30 +238,56 @@ class Batch:
             self._is_closing = True
             jobs = self._waiting.clear()
         writers = [writer for job in jobs for writer in job.writers]
-        for writer in [*writers, *(writer for row in self._rows for writer in row.writers)]:
+        writers += [writer for row in self._rows for writer in row.writers]
+        writers += [aside.writer for aside in self._asides]
+        for writer in writers:
             writer.fail(error)
         self._rows.clear()
+        self._asides.clear()
 
     # ------------------------------------------------------------------------------------------------- coming, going
 
     def _admit(self) -> None:
         """Let in what fits."""
-        while True:
+        while self._used_rows < self.memory.num_rows:  # a queue of thousands is not gone through for nothing
             with self._changed:
                 job = self._waiting.take(self._fits)
             if job is None:
                 return
-            self._used_rows += len(job.writers)
-            self._used_bytes += self.memory.need(job.num_tokens, len(job.writers))
+            num = self._num_rows(job.handle.request, len(job.writers))
+            self._used_rows += num
+            self._used_bytes += self.memory.need(job.num_tokens, num)
             try:
-                self._join(job)
+                if job.handle.request.is_aside:
+                    self._join_aside(job, num)
+                else:
+                    self._join(job)
             except Exception as error:  # no memory after all
                 for writer in job.writers:
                     writer.fail(error)
                     self._release(writer)
 
+    def _num_rows(self, request: Request, num_open: int | None = None) -> int:
+        """Rows that a request takes, or those of its outputs that are open."""
+        if request.is_aside:
+            return min(self.memory.num_rows, max(LEAST_ASIDE, self.memory.num_rows // 2))
+        return request.n if num_open is None else num_open
+
+    def _join_aside(self, job: Job, num_rows: int) -> None:
+        from stcon.engine.parallel.aside import passes  # it is built on rows, as this is; only here do they meet
+
+        (writer,) = job.writers
+        rows = SharedRows(self.model, num_rows, writer.num_tokens)
+        writer.started()
+        self._asides.append(Aside(writer, rows, passes(rows, writer.output, job.handle.request, chunk=self.chunk)))
+
+    def _leave_aside(self, aside: Aside) -> None:
+        self._asides.remove(aside)
+        aside.close()
+        self._release(aside.writer)
+
     def _fits(self, job: Job) -> bool:
-        num = len(job.writers)
+        num = self._num_rows(job.handle.request, len(job.writers))
         if self._used_rows + num > self.memory.num_rows:
             return False
         if self._used_bytes + self.memory.need(job.num_tokens, num) > self.memory.rows:
@@ -251,7 +299,7 @@ class Batch:
 
         Waiting costs nothing: prompts share the chunk, so the job's own would not be read any sooner.
         """
-        if not self._uses_cache(job) or not self.model.can_truncate:
+        if not self._uses_cache(job) or not self.model.can_truncate or job.handle.request.is_aside:
             return False
         begin = job.writers[0].output.pending[:SHARED_PREFIX]
         if len(begin) < SHARED_PREFIX:
@@ -299,12 +347,17 @@ class Batch:
 
     def _release(self, writer: Writer) -> None:
         """The memory set aside for an output is free."""
-        self._used_rows -= 1
-        self._used_bytes -= self.memory.need(writer.num_tokens)
+        request = writer.handle.request
+        num = self._num_rows(request) if request.is_aside else 1
+        self._used_rows -= num
+        self._used_bytes -= self.memory.need(writer.num_tokens, num)
         with self._changed:
             self.stats.finished(writer)
 
     def _drop_cancelled(self) -> None:
+        if not self._has_cancelled:
+            return
+        self._has_cancelled = False
         with self._changed:
             jobs = self._waiting.take_cancelled()
         for job in jobs:
@@ -313,6 +366,13 @@ class Batch:
                 self.stats.finished(writer)
         for row in [row for row in self._rows if row.writer.handle.is_cancelled]:
             self._end(row)
+        for aside in [aside for aside in self._asides if aside.writer.handle.is_cancelled]:
+            aside.writer.end("cancelled")
+            self._leave_aside(aside)
+
+    def _note_cancelled(self) -> None:
+        """From any thread: a request was cancelled."""
+        self._has_cancelled = True
 
     def _report(self) -> None:
         """Tell the readers what the last step wrote."""
@@ -331,6 +391,9 @@ class Batch:
             self.stats.finished(writer)
         for row in list(self._rows):
             self._end(row)
+        for aside in self._asides[:]:
+            aside.writer.end("cancelled")
+            self._leave_aside(aside)
 
     def _end(self, row: Row) -> None:
         for follower in row.followers:
@@ -390,13 +453,13 @@ class Batch:
                     pass  # what it wrote last could not be reported
                 elif token < 0 or not writer.output.take_greedy(token):
                     writer.output.take(logits.row(index))
-                if self.model.is_async and writer.output.finish is None and not writer.handle.request.guards:
+                if self.model.is_async and not writer.handle.request.guards:
                     self._unreported.append(writer)
                 else:
                     writer.report()
             except Exception as error:
                 writer.fail(error)
-            if writer.is_over:
+            if writer.is_over or writer.output.finish is not None:
                 self._leave(row, keep=writer.output.finish is not None)
 
     def _drawn_by_the_model(self, rows: Sequence[Row], logits: StepLogits) -> Sequence[int]:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from stcon.engine.adjust import Adjustment
 from stcon.engine.batch.guards import Guards
@@ -48,9 +48,11 @@ class Request:
         report_need: whether pieces carry the number of tokens to the shortest valid ending.
         cache_prompt: whether the prompt cache may be used for it, and may keep it.
         thinking: the prompt ends where the output thinks before it answers; None: it answers at once.
+        parallel: fields are drafted side by side and certified; the same output in fewer passes (``docs/parallel.md``).
+        decide: ``"sequence"``: fields of few texts are decided by the probability of each.
 
     Raises:
-        InvalidOption: `n` or `logprobs` is out of its range.
+        InvalidOption: `n` or `logprobs` is out of its range, or `parallel` or `decide` does not go with another option.
     """
 
     prompt_ids: Sequence[int]
@@ -67,11 +69,39 @@ class Request:
     report_need: bool = False
     cache_prompt: bool = True
     thinking: Thinking | None = None
+    parallel: bool = False
+    decide: Literal["token", "sequence"] = "token"
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether its output takes several rows at a time (`stcon.engine.batch.aside`)."""
+        return self.parallel or self.decide != "token"
 
     def __post_init__(self) -> None:
         _check_range("n", self.n, 1, MAX_OUTPUTS)
         if self.logprobs is not None:
             _check_range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.decide not in ("token", "sequence"):
+            raise InvalidOption(f"decide: expected token or sequence, got {self.decide!r}")
+        if self.is_aside:
+            self._check_aside()
+
+    def _check_aside(self) -> None:
+        """Raise `InvalidOption` for what the loops of many rows do not do."""
+        name = "parallel" if self.parallel else "decide"
+        is_sequence = self.decide == "sequence"
+        refused = (
+            (self.parallel and is_sequence, "decide 'sequence' writes another output than parallel certifies"),
+            (self.grammar is None or self.mode == "free", "there are no fields without a format: give a constraint"),
+            (self.n != 1, "not with n > 1: send a request for each output"),
+            (bool(self.guards), "not with guards"),
+            (self.thinking is not None, "not with thinking"),
+            (is_sequence and self.logprobs is not None, "not with logprobs: the options' are given"),
+            (is_sequence and bool(self.adjustment), "not with penalties or a bias"),
+        )
+        for is_refused, why in refused:
+            if is_refused:
+                raise InvalidOption(f"{name}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +165,9 @@ _numbers = itertools.count(1)
 class Handle:
     """A submitted request. Made by `Batch.submit`; its methods may be called from any thread."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, on_cancel: Callable[[], object] = lambda: None) -> None:
         self.request = request
+        self._on_cancel = on_cancel
         self.number = next(_numbers)
         self._events: deque[Event] = deque()
         self._changed = threading.Condition()
@@ -159,6 +190,7 @@ class Handle:
     def cancel(self) -> None:
         """Stop: outputs not over yet end as they are, ``"cancelled"``, and free their rows before the next step."""
         self._is_cancelled = True
+        self._on_cancel()
 
     def result(self, timeout_s: float | None = None) -> list[Generation]:
         """Wait for all outputs.
