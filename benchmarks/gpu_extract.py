@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import gpu_extract_steps as steps
 import torch
-from gpu_extract_models import Subject, qwen_shape, smollm2
+from gpu_extract_models import Subject, qwen_shape, smollm2, smollm2_shape
 from gpu_extract_peers import Llguidance, LlguidanceControl, stock_generate
 
 import stcon
@@ -64,8 +64,8 @@ class Engine(NamedTuple):
 def main() -> int:
     """Check, measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=("smollm2", "qwen"), required=True)
-    parser.add_argument("--gguf", type=Path, help="SmolLM2's file")
+    parser.add_argument("--model", choices=("smollm2", "smollm2-shape", "qwen"), required=True)
+    parser.add_argument("--gguf", type=Path, help="SmolLM2's file; for its shape the vocabulary in it is enough")
     parser.add_argument("--runner", choices=("lean", "transformers"), default="lean")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-stock", action="store_true", help="leave out transformers.generate")
@@ -76,7 +76,12 @@ def main() -> int:
     if is_real:
         report["near_ties"] = near_ties(options.gguf, options.runner)
         print(json.dumps(report["near_ties"]), flush=True)
-    subject = smollm2(options.gguf, options.runner, torch.bfloat16) if is_real else qwen_shape(options.runner)
+    if is_real:
+        subject = smollm2(options.gguf, options.runner, torch.bfloat16)
+    elif options.model == "qwen":
+        subject = qwen_shape(options.runner)
+    else:
+        subject = smollm2_shape(options.gguf, options.runner)
     report |= measure(subject, options.rounds, with_stock=not options.no_stock)
     red = report["failures"] + report.get("near_ties", {}).get("failures", [])
     lines = [f"RED {line}" for line in red] or [*table(report), *steps.table(report["steps"])]

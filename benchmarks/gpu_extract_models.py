@@ -1,4 +1,4 @@
-"""The two models of the extraction benchmark: SmolLM2-135M with its weights, and Qwen3.5-2B's shape with random ones.
+"""The models of the extraction benchmark: SmolLM2-135M with its weights, and two shapes with random ones.
 
 Random weights write nothing sensible, and an answer that never ends measures nothing. So their logits get a push, on
 the device and in every mode alike, towards the tokens of a fixed answer (`Scripted`): what is measured is the time of
@@ -8,7 +8,7 @@ steps, masks and plans over realistic text, not the quality of the answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,35 +104,59 @@ def smollm2(path: Path, runner: str, dtype: torch.dtype, device: str = "cuda") -
     return Subject("SmolLM2-135M", LeanModel(lean, vocabulary, prompts, name="SmolLM2-135M"), lean, stock)
 
 
+def smollm2_shape(path: Path, runner: str) -> Subject:
+    """SmolLM2-135M's shape, random bfloat16 weights, scripted answers; `path` gives the vocabulary."""
+    from models_shapes import SMOLLM2_135M
+
+    from stcon.models import text
+    from stcon.models.lean.model import LeanModel
+
+    vocabulary, prompts = Vocabulary.from_gguf(path), text.from_gguf(path)
+    lean, static, stock = _random("SmolLM2-135M", "llama", SMOLLM2_135M, runner)
+    model = LeanModel(lean, vocabulary, prompts, name="SmolLM2-135M shape")
+    return _scripted(model, static, stock)
+
+
 def qwen_shape(runner: str) -> Subject:
     """Qwen3.5-2B's shape, random bfloat16 weights, its vocabulary of 248,077 tokens, scripted answers."""
-    from models_shapes import QWEN3_5_2B, random_network
+    from models_shapes import QWEN3_5_2B
 
     from stcon.models.lean.model import LeanModel
     from stcon.vocab.qwen import qwen35_vocabulary
 
     vocabulary = qwen35_vocabulary()
+    lean, static, stock = _random("Qwen3.5-2B", "qwen3_5_text", QWEN3_5_2B, runner)
+    encode = vocabulary.encode
+    model = LeanModel(lean, vocabulary, PromptText(encode, encode), name="Qwen3.5-2B shape")
+    return _scripted(model, static, stock)
+
+
+def _random(name: str, family: str, shape: Mapping[str, Any], runner: str) -> tuple[Any, Scripted, Callable[[], Any]]:
+    """A lean network of random weights, what `runner` runs, and what makes the library's network of that shape."""
+    from models_shapes import random_network
 
     def stock() -> Any:
         from transformers import AutoConfig, AutoModelForCausalLM
 
-        options = {key: value for key, value in QWEN3_5_2B.items() if key not in {"architectures", "model_type"}}
+        options = {key: value for key, value in shape.items() if key not in {"architectures", "model_type"}}
         with torch.device("cuda"):
-            config = AutoConfig.for_model("qwen3_5_text", **options, dtype="bfloat16")
+            config = AutoConfig.for_model(family, **options, dtype="bfloat16")
             return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
 
-    lean = random_network("Qwen3.5-2B", "cuda", torch.bfloat16)
+    lean = random_network(name, "cuda", torch.bfloat16)
     inner: StaticModel = lean
     if runner == "transformers":
         from stcon.models.static_transformers import StaticTransformers
 
         inner = StaticTransformers(stock())
-    static = Scripted(inner)
-    answers = json.loads(ANSWERS.read_text("utf-8"))
+    return lean, Scripted(inner), stock
+
+
+def _scripted(model: Model, static: Scripted, stock: Callable[[], Any]) -> Subject:
+    """`static` writes the fixed answers."""
+    answers, vocabulary = json.loads(ANSWERS.read_text("utf-8")), model.vocabulary
 
     def prepare(task: Workload, prompt: Sequence[int]) -> None:
         static.write(len(prompt), [*vocabulary.encode(answers[task.name]), vocabulary.end_ids[0]])
 
-    encode = vocabulary.encode
-    model = LeanModel(lean, vocabulary, PromptText(encode, encode), name="Qwen3.5-2B shape")
-    return Subject("Qwen3.5-2B shape", model, static, stock, prepare, static.script)
+    return Subject(model.name, model, static, stock, prepare, static.script)
