@@ -2,6 +2,7 @@
 
     python benchmarks/models.py --device cuda --json docs/measurements/models-h200.json
     python benchmarks/models.py --device cpu --json docs/measurements/models-2-cores.json
+    python benchmarks/models.py --device cpu --only fidelity
 
 First the checks, against transformers in float32 on small random models; a run with a red check reports no time. Then
 the measurements, and the table last. On CUDA the weights are random, of three models' shapes: times do not depend on
@@ -27,15 +28,18 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), required=True)
     parser.add_argument("--json", type=Path, help="write everything measured here")
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
+    parser.add_argument("--only", choices=("all", "fidelity"), default="all", help="fidelity: no times, more positions")
     options = parser.parse_args()
+    measured = importlib.import_module(f"models_{options.device}")  # the other one's libraries may be missing
+    ready = measured.prepare()
     checks = check.run(options.device)
     for name, error, limit in checks:
         print(f"{'ok ' if error <= limit else 'RED'} {name}: {error:.2e} (limit {limit:.0e})", flush=True)
     report: dict[str, Any] = {"checks": [{"name": n, "error": e, "limit": m} for n, e, m in checks]}
     green = all(error <= limit for _, error, limit in checks)
     if green:
-        measured = importlib.import_module(f"models_{options.device}")  # the other one's libraries may be missing
-        report |= measured.measure(options.quick)
+        ready()
+        report |= measured.measure(options.quick, options.only)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     print("\n".join(report.get("table", ["a check is red: nothing was measured"])))

@@ -6,7 +6,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import torch
-from models_shapes import SMALL, ours, theirs
+from models_shapes import SMALL, four_bit, ours, theirs, unrounded
+
+from stcon.models.lean.network import Network
 
 Check = tuple[str, float, float]  # name, relative error, limit
 TOKENS = 64
@@ -34,7 +36,22 @@ def one_family(model_type: str, device: str) -> list[Check]:
         checks.append((f"{name} steps", _error(_steps(lean, tokens), expected), limit))
         checks.append((f"{name} ragged", _error(_ragged(lean, tokens), expected[:, -1]), limit))
         checks.append((f"{name} rollback", _error(_rollback(lean, tokens), expected[:, -1]), limit))
+    if device != "cpu":
+        checks += _four_bit(model_type, ours(network, device, torch.bfloat16), tokens)
     return checks
+
+
+def _four_bit(model_type: str, dense: Network, tokens: torch.Tensor) -> list[Check]:
+    """Four-bit weights against the matrices that they stand for, in float32; single tokens in the end."""
+    lean = four_bit(dense)
+    expected = _prompt(unrounded(lean, "cpu"), tokens)
+    single = _steps(lean, tokens, (*SPLIT[:-1], *[1] * SPLIT[-1]))
+    return [
+        (f"{model_type} int4 prompt", _error(_prompt(lean, tokens), expected), 8e-2),
+        (f"{model_type} int4 steps", _error(_steps(lean, tokens), expected), 8e-2),
+        (f"{model_type} int4 one row", _error(_steps(lean, tokens[:1], (40, *[1] * 24)), expected[:1]), 8e-2),
+        (f"{model_type} int4 single", _error(single, expected), 8e-2),
+    ]
 
 
 def _error(ours: torch.Tensor, expected: torch.Tensor) -> float:
@@ -47,11 +64,11 @@ def _prompt(lean, tokens):
     return lean.forward(tokens.to(lean.device), lengths, lean.new_cache(len(tokens), 80), all_positions=True)
 
 
-def _steps(lean, tokens):
+def _steps(lean, tokens, split=SPLIT):
     """In parts, rows together."""
     cache, parts, done = lean.new_cache(len(tokens), 80), [], 0
     lengths = torch.zeros(len(tokens), dtype=torch.int32, device=lean.device)
-    for size in SPLIT:
+    for size in split:
         parts.append(
             lean.forward(tokens[:, done : done + size].to(lean.device), lengths, cache, all_positions=True).clone()
         )

@@ -10,8 +10,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
+import models_fidelity
 import torch
-from models_shapes import SHAPES, random_network
+from models_shapes import SHAPES, four_bit, random_network, unrounded
 
 from stcon.models.lean.cuda import plans
 from stcon.models.lean.network import Network
@@ -19,30 +20,49 @@ from stcon.models.lean.network import Network
 CONTEXT = 212  # the prefix of the measurements before this runner
 STEPS = (1, 2, 4, 8, 16)
 CONTEXTS = (128, 512, 2048, 8192)
+FIDELITY_TOKENS = 48
 GOALS_MS = {"Qwen3.5-2B": (1.3, 4.0), "Qwen3-1.7B": (1.2, 3.0), "SmolLM2-135M": (0.4, 1.5)}
 BANDWIDTH = 4.3e12  # bytes a second, a large copy's on this card
 
 
-def measure(quick: bool) -> dict[str, Any]:
+def prepare() -> Callable[[], None]:
+    """Start filling the compiler's cache, models side by side; the returned function waits for the end."""
+    pool = ProcessPoolExecutor(2 * len(SHAPES), mp_context=get_context("spawn"))
+    jobs = [pool.submit(compile_kernels, name, int4) for name in SHAPES for int4 in (False, True)]
+
+    def ready() -> None:
+        for job in jobs:
+            job.result()
+        pool.shutdown()
+
+    return ready
+
+
+def measure(quick: bool, only: str = "all") -> dict[str, Any]:
     """Everything, and the table."""
-    report: dict[str, Any] = {"machine": machine(), "weights": "random", "models": {}}
-    with ProcessPoolExecutor(len(SHAPES), mp_context=get_context("spawn")) as pool:
-        list(pool.map(compile_kernels, SHAPES))
+    report: dict[str, Any] = {"machine": machine(), "weights": "random", "models": {}, "fidelity": {}}
     for name in SHAPES:
         network = random_network(name, "cuda", torch.bfloat16)
-        report["models"][name] = one_model(network, quick)
-        print(name, report["models"][name], flush=True)
-        del network
+        packed = four_bit(network)
+        report["fidelity"] |= against_float32(name, network, packed)
+        if only == "all":
+            report["models"][name] = one_model(network, quick) | {"int4": one_packed(packed)}
+            print(name, report["models"][name], flush=True)
+        del network, packed
         gc.collect()
         torch.cuda.empty_cache()
-    report["table"] = table(report["models"])
+    report["table"] = [*(table(report["models"]) if only == "all" else []), *models_fidelity.table(report["fidelity"])]
     return report
 
 
-def compile_kernels(name: str) -> None:
-    """Fill the compiler's cache: models side by side, before anything is timed."""
+def compile_kernels(name: str, int4: bool) -> None:
+    """Run every kernel that will be timed or compared once."""
     network = random_network(name, "cuda", torch.bfloat16)
-    for rows, size in ((1, 1), (1, 2), (1, 16), (16, 1), (64, 1), (1, 64)):
+    if int4:
+        network = four_bit(network)
+    else:
+        all_logits(unrounded(network, "cuda"), torch.zeros(1, FIDELITY_TOKENS, dtype=torch.int64, device="cuda"), 64)
+    for rows, size in ((1, 1), (1, 2), (1, 4), (1, 8), (1, 16), (16, 1), (64, 1), (1, 65)):
         cache = network.new_cache(rows, 256)
         tokens = torch.zeros(rows, size, dtype=torch.int64, device="cuda")
         for overlap in {plans.PDL, 0} if rows == 1 and size <= 16 else {plans.PDL}:
@@ -65,7 +85,7 @@ def machine() -> dict[str, str]:
 
 def one_model(network: Network, quick: bool) -> dict[str, Any]:
     """Times of one model, in milliseconds."""
-    found: dict[str, Any] = {"floor_ms": floor_ms(network)}
+    found: dict[str, Any] = {"gigabytes": gigabytes(network), "floor_ms": floor_ms(network)}
     found["step_ms"] = {size: decode_ms(network, 1, size, CONTEXT) for size in STEPS}
     found["rows16_ms"] = decode_ms(network, 16, 1, CONTEXT)
     found["rows64_ms"] = decode_ms(network, 64, 1, CONTEXT)
@@ -73,6 +93,53 @@ def one_model(network: Network, quick: bool) -> dict[str, Any]:
     found["prompt_tokens_per_s"] = prompt_speed(network)
     found["kernels"] = {f"1 row, S={size}": kernels(network, 1, size) for size in (1, 16)}
     return found
+
+
+def one_packed(network: Network) -> dict[str, Any]:
+    """The same of four-bit weights, a few sizes."""
+    return {
+        "gigabytes": gigabytes(network),
+        "floor_ms": floor_ms(network),
+        "step_ms": {size: decode_ms(network, 1, size, CONTEXT) for size in (1, 2, 16)},
+        "rows16_ms": decode_ms(network, 16, 1, CONTEXT),
+        "rows64_ms": decode_ms(network, 64, 1, CONTEXT),
+        "prompt_tokens_per_s": prompt_speed(network),
+        "kernels": {"1 row, S=1": kernels(network, 1, 1)},
+    }
+
+
+def against_float32(name: str, network: Network, packed: Network, tokens: int = FIDELITY_TOKENS) -> dict[str, Any]:
+    """Fidelity of bfloat16 and of four bits, token by token, each against float32 with the same weights.
+
+    The weights are random, so this says what arithmetic does, not what rounding to four bits costs a trained model:
+    the four-bit network is also compared with the float32 one of *its* numbers.
+    """
+    ids = torch.randint(0, network.vocab_size, (1, tokens), device="cuda", generator=_seeded())
+    full = all_logits(unrounded(network, "cuda"), ids, tokens)
+    found = {
+        f"{name} bfloat16": models_fidelity.fidelity(all_logits(network, ids, 1), full),
+        f"{name} int4": models_fidelity.fidelity(all_logits(packed, ids, 1), full),
+    }
+    own = all_logits(unrounded(packed, "cuda"), ids, tokens)
+    return found | {f"{name} int4, of its own": models_fidelity.fidelity(all_logits(packed, ids, 1), own)}
+
+
+def all_logits(network: Network, ids: torch.Tensor, step: int) -> Any:
+    """float32[tokens, vocabulary] on the host, the tokens fed `step` at a time."""
+    cache, rows = network.new_cache(1, ids.shape[1] + 1), []
+    for done in range(0, ids.shape[1], step):
+        lengths = torch.full((1,), done, dtype=torch.int32, device="cuda")
+        rows.append(network.forward(ids[:, done : done + step], lengths, cache, all_positions=True)[0].float().cpu())
+    return torch.cat(rows).numpy()
+
+
+def _seeded() -> torch.Generator:
+    return torch.Generator("cuda").manual_seed(5)
+
+
+def gigabytes(network: Network) -> float:
+    """Memory of the weights."""
+    return round(sum(weight.nbytes for weight in network.parameters.values()) / 1e9, 3)
 
 
 def floor_ms(network: Network) -> float:
@@ -148,7 +215,7 @@ def prompt_speed(network: Network, tokens: int = 2048, chunk: int = 512) -> floa
 
 
 def kernels(network: Network, rows: int, size: int) -> dict[str, dict[str, float]]:
-    """Where a step's time goes: microseconds and launches by kernel, from the profiler.
+    """Where a step's time goes: microseconds and launches by kernel, from the profiler, and the share of the bandwidth.
 
     With plain launches, one after another: overlapping kernels would count the wait for each other.
     """
@@ -168,8 +235,33 @@ def kernels(network: Network, rows: int, size: int) -> dict[str, dict[str, float
     found = {}
     for event in trace.key_averages():
         if event.device_time_total:
-            found[event.key[:60]] = {"us": round(event.device_time_total / 5, 1), "launches": event.count / 5}
+            micros = event.device_time_total / 5
+            found[event.key[:60]] = {"us": round(micros, 1), "launches": event.count / 5}
+            if moved := bytes_of(event.key, network, size):
+                found[event.key[:60]]["of_bandwidth"] = round(moved / BANDWIDTH / micros * 1e6, 3)
     return dict(sorted(found.items(), key=lambda item: -item[1]["us"])[:12])
+
+
+def bytes_of(kernel: str, network: Network, size: int) -> float:
+    """The fewest bytes that a kernel's launches of one row's step move; 0 for one that is not known here."""
+    settings = network.settings
+    matrices = [w for name, w in network.parameters.items() if len(w.shape) == 2 and name not in ("embed", "head")]
+    weights, head = sum(w.nbytes for w in matrices), network.head.nbytes
+    tokens = settings.layers.count("attention") * 2 * settings.kv_heads * settings.head_dim * CONTEXT * 2
+    delta, states = settings.delta, 0
+    if delta is not None:
+        states = settings.layers.count("delta") * delta.value_heads * delta.key_dim * delta.value_dim * 4
+        weights -= sum(w.nbytes for name, w in network.parameters.items() if name.endswith(".conv"))
+    packed = any(not isinstance(w, torch.Tensor) for w in matrices)
+    return {
+        "vector_kernel": head + (weights if size == 1 and not packed else 0),
+        "rows_kernel": weights,
+        "four_vector_kernel": weights,
+        "four_rows_kernel": weights,
+        "one_token_kernel": tokens,
+        "decode_kernel": tokens,
+        "delta_kernel": 2 * states,
+    }.get(kernel, 0)
 
 
 def table(models: dict[str, Any]) -> list[str]:
@@ -184,6 +276,11 @@ def table(models: dict[str, Any]) -> list[str]:
         lines.append(
             f"{name:28}  {base:7.3f} ({one})   {found['floor_ms'] / base:6.0%}   {found['rows64_ms']:9.3f} ({many})"
             f"      {ratios}      {found['prompt_tokens_per_s']:8.0f}"
+        )
+        four = found["int4"]
+        lines.append(
+            f"  int4: {four['step_ms'][1]:.3f} ms, S=16 {four['step_ms'][16]:.3f}, 64 rows {four['rows64_ms']:.3f},"
+            f" {four['gigabytes']} GB instead of {found['gigabytes']}"
         )
         if found["context_ms"]:
             lines.append("  context: " + ", ".join(f"{n}: {ms:.3f} ms" for n, ms in found["context_ms"].items()))

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from stcon.models.lean import llama, qwen3_5
-from stcon.models.lean.checkpoint import Parameters, load
+from stcon.models.lean import int4, llama, qwen3_5
+from stcon.models.lean.checkpoint import Entry, Parameters, load
+from stcon.models.lean.four_bit import FourBit
 from stcon.models.lean.network import Network
 from stcon.models.lean.settings import Settings, from_config
 
@@ -136,6 +137,33 @@ def random_network(name: str, device: str, dtype: torch.dtype) -> Network:
     assert settings is not None
     generator = torch.Generator(device).manual_seed(0)
     return Network(settings, _random_parameters(settings, device, dtype, generator))
+
+
+def four_bit(network: Network) -> Network:
+    """The same with the layers' matrices in four bits, rounded to nearest."""
+    kept = {name: int4.four_bits(NoFile(), name, Entry((name,)), weight) for name, weight in network.parameters.items()}
+    return Network(network.settings, kept)
+
+
+def unrounded(network: Network, device: str) -> Network:
+    """The float32 network with the numbers that a four-bit one's matrices stand for."""
+    kept = {
+        name: (weight.dense() if isinstance(weight, FourBit) else weight).to(device, torch.float32)
+        for name, weight in network.parameters.items()
+    }
+    return Network(network.settings, kept)
+
+
+class NoFile:
+    """A `checkpoint.Source` without four-bit numbers of its own."""
+
+    def names(self) -> list[str]:
+        """None."""
+        return []
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """None."""
+        raise KeyError(name)
 
 
 def _random_parameters(settings: Settings, device: str, dtype: torch.dtype, generator: torch.Generator) -> Parameters:

@@ -110,7 +110,7 @@ def test_attend_one_token_as_many_rows_do(monkeypatch):
 
 
 @pytest.mark.parametrize("counts", [None, "ragged"])
-@pytest.mark.parametrize("size", [1, 2, 5, 16])
+@pytest.mark.parametrize("size", [1, 2, 5, 16, 40])
 def test_delta(size, counts):
     """Real tokens' outputs, states and recent inputs are the reference's; a row without real tokens keeps its own."""
     torch.manual_seed(size)

@@ -6,7 +6,7 @@ Each takes the step, of which products need only what kernels work in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -137,6 +137,7 @@ def delta(
     state: Tensor,
     recent: Tensor,
     step: Step,
+    rule: Callable[..., Tensor] = delta_rule,
 ) -> Tensor:
     """A Gated DeltaNet layer between its projections: convolution, gates, delta rule, gated norm.
 
@@ -150,6 +151,7 @@ def delta(
         state: float32[B, value_heads, key_dim, value_dim], changed in place.
         recent: [B, WINDOW, channels], changed in place.
         step: where the rows stand.
+        rule: what computes the delta rule.
 
     Returns:
         [M, value_heads · value_dim].
@@ -167,7 +169,7 @@ def delta(
     q, k, v = x.split([num_k, num_k, num_v], -1)
     q, k = (_unit(part.unflatten(-1, (shape.key_heads, shape.key_dim)).float()) for part in (q, k))
     log_decay = weights["decay"] * F.softplus(a.float() + weights["dt_bias"])
-    y = delta_rule(q, k, v.unflatten(-1, (shape.value_heads, -1)).float(), log_decay, b.float().sigmoid(), state, step)
+    y = rule(q, k, v.unflatten(-1, (shape.value_heads, -1)).float(), log_decay, b.float().sigmoid(), state, step)
     y = rms_norm(y.to(mixed.dtype), weights["delta_norm"], eps)
     y = y * F.silu(z.unflatten(-1, (shape.value_heads, -1)).float())
     return y.to(mixed.dtype).reshape(rows * size, num_v)

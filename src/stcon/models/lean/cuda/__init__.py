@@ -6,6 +6,7 @@ All launches are fit for CUDA graphs: no synchronisation, shapes and addresses f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def attend(qkv: Tensor, shape: Heads, norms: tuple[Tensor, Tensor] | None, kv: T
     single = plans.one_token(step.rows * shape.heads, shape.dim) if step.size == 1 else None
     if single is not None:
         return _attend_one(qkv, shape, norms, kv, step, out, single)
-    plan = plans.decode(step.rows * shape.kv_heads, step.size * group, shape.dim)
+    plan = plans.decode(step.rows * shape.kv_heads, step.size * group, shape.dim, qkv.element_size())
     firsts, counts = _packed(step)
     q_norm, k_norm = norms or (step.cos, step.cos)
     attention.decode_kernel[(plan.splits, plan.tiles, step.rows * shape.kv_heads)](
@@ -182,9 +183,10 @@ def delta(
     recent: Tensor,
     step: Step,
 ) -> Tensor:
-    """See `reference.delta`, which also runs what is more than a decode step."""
+    """See `reference.delta`, which also runs what is around the rule where it is more than a decode step."""
     if step.size > MAX_STEP:
-        return reference.delta(mixed, shape, weights, eps, state, recent, step)
+        rule = partial(_prompt_rule, precision=precision(mixed.dtype))
+        return reference.delta(mixed, shape, weights, eps, state, recent, step, rule)
     assert all(tensor.is_contiguous() for tensor in (mixed, state, recent))
     out = torch.empty(mixed.shape[0], shape.value_heads * shape.value_dim, device=mixed.device, dtype=mixed.dtype)
     if step.packing is not None:
@@ -258,6 +260,38 @@ def _delta_steps(
         PDL=plans.PDL,
         num_warps=plans.delta(1, shape.value_dim)[1],
         **plans.launch(),
+    )
+    return out
+
+
+def _prompt_rule(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, strength: Tensor, state: Tensor, step: Step, *, precision: str
+) -> Tensor:
+    """See `delta_rule.delta_rule`."""
+    if step.real is not None:  # padding neither decays nor writes
+        log_decay, strength = (x.masked_fill(~step.real[..., None], 0) for x in (log_decay, strength))
+    q, k, v, log_decay, strength = (x.contiguous() for x in (q * q.shape[-1] ** -0.5, k, v, log_decay, strength))
+    out = torch.empty_like(v)
+    columns = plans.prompt_columns(v.shape[3])
+    gated_delta.prompt_kernel[(v.shape[3] // columns, v.shape[2], step.rows)](
+        q,
+        k,
+        v,
+        log_decay,
+        strength,
+        state,
+        step.lengths,
+        out,
+        step.size,
+        HK=q.shape[2],
+        HV=v.shape[2],
+        DK=q.shape[3],
+        DV=v.shape[3],
+        PRECISION=precision,
+        T=MAX_STEP,
+        BLOCK_V=columns,
+        num_warps=8,
+        num_stages=2,
     )
     return out
 

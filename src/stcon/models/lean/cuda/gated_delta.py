@@ -3,7 +3,8 @@
 A row's and head's state is read once and written once: by one program for one token, by several, each with some of
 the columns, for more. Several tokens are one chunk: with unit keys K, strengths β and decays, the writes U solve
 (I + A) U = β (V − decayed K · state), A strictly lower triangular, so A¹⁶ = 0 and
-(I + A)⁻¹ = (I − A)(I + A²)(I + A⁴)(I + A⁸): products only, no loop over tokens.
+(I + A)⁻¹ = (I − A)(I + A²)(I + A⁴)(I + A⁸): products only, no loop over tokens. A prompt is such chunks in turn
+(`prompt_kernel`), after a convolution in plain torch.
 
 Source: Yang et al. 2024, "Parallelizing Linear Transformers with the Delta Rule", section 3.2 (the UT transform);
 `stcon.models.lean.delta_rule` is the definition.
@@ -51,6 +52,78 @@ def remember(mixed, recent, channel, length, count, stride, CHANNELS, WINDOW, T:
     real = (rt < count)[:, None]
     x = tl.load(mixed + rt[:, None] * stride + channel[None, :], mask=real, other=0.0)
     tl.store(recent + ((length + rt) % WINDOW)[:, None] * CHANNELS + channel[None, :], x, mask=real)
+
+
+@triton.jit
+def chunk_rule(q, k, v, g, beta, state, PRECISION: tl.constexpr):
+    """The rule over a chunk of T tokens: outputs[T, columns] and the state after them; q, k [T, DK], g, beta [T]."""
+    rt = tl.arange(0, q.shape[0])
+    sofar = tl.cumsum(g, 0)
+    since = tl.exp(sofar)
+    lower = rt[:, None] >= rt[None, :]
+    between = tl.where(lower, tl.exp(tl.where(lower, sofar[:, None] - sofar[None, :], 0.0)), 0.0)
+    weak = k * beta[:, None]
+    A = tl.where(rt[:, None] > rt[None, :], tl.dot(weak, tl.trans(k), input_precision=PRECISION) * between, 0.0)
+    one = tl.where(rt[:, None] == rt[None, :], 1.0, 0.0)
+    inverse = one - A
+    A = tl.dot(A, A, input_precision=PRECISION)
+    inverse = tl.dot(inverse, one + A, input_precision=PRECISION)
+    A = tl.dot(A, A, input_precision=PRECISION)
+    inverse = tl.dot(inverse, one + A, input_precision=PRECISION)
+    A = tl.dot(A, A, input_precision=PRECISION)
+    inverse = tl.dot(inverse, one + A, input_precision=PRECISION)
+    known = tl.dot(weak * since[:, None], state, input_precision=PRECISION)
+    written = tl.dot(inverse, v * beta[:, None] - known, input_precision=PRECISION)
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * between
+    y = tl.dot(q * since[:, None], state, input_precision=PRECISION)
+    y = tl.dot(scores, written, y, input_precision=PRECISION)
+    end = tl.sum(g, 0)
+    state = state * tl.exp(end)
+    return y, tl.dot(tl.trans(k * tl.exp(end - sofar)[:, None]), written, state, input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=["S"])
+def prompt_kernel(
+    q,  # float32[B, S, HK, DK], unit length, scaled
+    k,
+    v,  # float32[B, S, HV, DV]
+    decay,  # float32[B, S, HV], logarithms
+    strength,
+    states,  # float32[B, HV, DK, DV]
+    lengths,  # int32[B]
+    out,  # float32[B, S, HV, DV]
+    S,
+    HK: tl.constexpr,
+    HV: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
+    PRECISION: tl.constexpr,
+    T: tl.constexpr,
+    BLOCK_V: tl.constexpr,  # columns of the state that one program holds
+):
+    """The rule over a prompt's tokens, by chunks of T in turn, the state in registers."""
+    h, b = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    dk, dv = tl.arange(0, DK), tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
+    rt = tl.arange(0, T)
+    place = states + (b * HV + h) * DK * DV + dk[:, None] * DV + dv[None, :]
+    length = tl.load(lengths + b)
+    state = tl.load(place, mask=(length > 0) & (dk[:, None] < DK), other=0.0)
+    for t in range(0, S, T):
+        real = t + rt < S
+        token = b * S + t + rt
+        keys = token[:, None] * (HK * DK) + (h // (HV // HK)) * DK + dk[None, :]
+        values = token[:, None] * (HV * DV) + h * DV + dv[None, :]
+        y, state = chunk_rule(
+            tl.load(q + keys, mask=real[:, None], other=0.0),
+            tl.load(k + keys, mask=real[:, None], other=0.0),
+            tl.load(v + values, mask=real[:, None], other=0.0),
+            tl.load(decay + token * HV + h, mask=real, other=0.0),
+            tl.load(strength + token * HV + h, mask=real, other=0.0),
+            state,
+            PRECISION,
+        )
+        tl.store(out + values, y, mask=real[:, None])
+    tl.store(place, state)
 
 
 @triton.jit(do_not_specialize=["S"])
@@ -127,28 +200,7 @@ def delta_kernel(
         state += key * written[None, :]
         y = tl.sum(state * tl.sum(q, 0)[:, None], 0)[None, :]
     else:
-        sofar = tl.cumsum(g, 0)
-        since = tl.exp(sofar)
-        lower = rt[:, None] >= rt[None, :]
-        between = tl.where(lower, tl.exp(tl.where(lower, sofar[:, None] - sofar[None, :], 0.0)), 0.0)
-        weak = k * beta[:, None]
-        A = tl.where(rt[:, None] > rt[None, :], tl.dot(weak, tl.trans(k), input_precision=PRECISION) * between, 0.0)
-        one = tl.where(rt[:, None] == rt[None, :], 1.0, 0.0)
-        inverse = one - A
-        A = tl.dot(A, A, input_precision=PRECISION)
-        inverse = tl.dot(inverse, one + A, input_precision=PRECISION)
-        A = tl.dot(A, A, input_precision=PRECISION)
-        inverse = tl.dot(inverse, one + A, input_precision=PRECISION)
-        A = tl.dot(A, A, input_precision=PRECISION)
-        inverse = tl.dot(inverse, one + A, input_precision=PRECISION)
-        known = tl.dot(weak * since[:, None], state, input_precision=PRECISION)
-        written = tl.dot(inverse, v * beta[:, None] - known, input_precision=PRECISION)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * between
-        y = tl.dot(q * since[:, None], state, input_precision=PRECISION)
-        y = tl.dot(scores, written, y, input_precision=PRECISION)
-        end = tl.sum(g, 0)
-        state = state * tl.exp(end)
-        state = tl.dot(tl.trans(k * tl.exp(end - sofar)[:, None]), written, state, input_precision=PRECISION)
+        y, state = chunk_rule(q, k, v, g, beta, state, PRECISION)
     tl.store(place, state)
 
     dv = tl.arange(0, DV)

@@ -121,17 +121,23 @@ def one_token(heads: int, dim: int) -> AttentionPlan | None:
     return AttentionPlan(1, tile, 8, 1, max(1, min(MAX_SPLITS, splits)), least=256)
 
 
-def decode(heads: int, queries: int, dim: int) -> AttentionPlan:
+def decode(heads: int, queries: int, dim: int, itemsize: int = 2) -> AttentionPlan:
     """How to attend with `queries` for each of `heads` key heads, all rows together."""
     tiles = -(-queries // BLOCK_Q)
     splits = max(1, min(MAX_SPLITS, PROGRAMS // (heads * tiles)))
     splits = _power_of_two(splits + 1) // 2
-    return AttentionPlan(BLOCK_Q, 64, 8 if dim > 128 else 4, 3, splits, tiles, 128 if dim > 128 else 256)
+    stages = 3 if dim * itemsize <= 512 else 2  # what fits into shared memory
+    return AttentionPlan(BLOCK_Q, 64, 8 if dim > 128 else 4, stages, splits, tiles, 128 if dim > 128 else 256)
 
 
 def delta(size: int, value_dim: int) -> tuple[int, int]:
     """Columns of a program, and warps, for a step of `size` tokens."""
     return (value_dim, 8) if size == 1 else (min(32, value_dim), 8)
+
+
+def prompt_columns(value_dim: int) -> int:
+    """Columns of the state that a program holds through a prompt: few, since each program is one long chain."""
+    return min(32, value_dim)
 
 
 def chunk(dim: int, itemsize: int) -> AttentionPlan:
