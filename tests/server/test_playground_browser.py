@@ -222,6 +222,28 @@ def test_text_that_is_no_json_is_shown_at_its_line(play):
     assert play.at("result").get_attribute("data-state") == "empty"
 
 
+def test_requests_that_cannot_be_served_say_why(play):
+    """A limit that no answer fits, and numbers that are none, are said beside the form; nothing is written."""
+    play.ask(PERSON, limit=3)
+    play.run()
+    assert "shortest valid output takes" in play.text("problem")
+    assert (play.text("with-verdict"), play.spans()) == ("refused", [])
+    play.fill("limit", "")
+    play.at("run").click()
+    assert play.text("problem").startswith("Token limit")
+    assert play.driver.switch_to.active_element.get_attribute("id") == "limit"
+
+
+def test_without_the_budget_an_answer_may_be_cut(play):
+    """The box turns the guarantee off: the answer is cut, and said to be, not called complete."""
+    play.ask({"type": "array", "items": {"type": "integer"}, "minItems": 50}, limit=20)
+    play.at("budget").click()
+    play.run()
+    assert play.text("with-verdict") == "not finished"
+    assert "cut by the limit" in play.text("with-note")
+    assert play.text("need") != "0"
+
+
 def test_stop_frees_the_rows(play, server, slow):
     """Stop ends both answers, in the server as well; Escape does the same."""
     for way in ("button", "key"):
