@@ -11,11 +11,18 @@ from stcon.errors import RequestError
 @click.option(
     "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
 )
+@click.option(
+    "--weights",
+    type=click.Choice(["auto", "int4"]),
+    default="auto",
+    show_default=True,
+    help="int4: matrices in four bits: less memory, quicker on a CPU, other tokens now and then.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="H")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="P")
 @click.option("--slots", type=click.IntRange(1, 4096), default=8, show_default=True, metavar="N", help="Rows at once.")
 @click.option("--api-key", envvar="STCON_API_KEY", metavar="K", help="What clients must send.  [env: STCON_API_KEY]")
-def serve(*, model_name: str | None, host: str, port: int, slots: int, api_key: str | None) -> int:
+def serve(*, model_name: str | None, weights: str, host: str, port: int, slots: int, api_key: str | None) -> int:
     """Serve OpenAI's interface: chat, text completions, responses, models; and a page to try it, at /.
 
     Constraints: response_format, tools, structured_outputs, guided_*, grammar, json_schema. See docs/server.md.
@@ -31,7 +38,7 @@ def serve(*, model_name: str | None, host: str, port: int, slots: int, api_key: 
     from stcon.engine.batch.choose import rows_for
     from stcon.engine.batch.warm import warm_up
 
-    model = load(model_name)
+    model = load(model_name, weights=weights)
     batch = Batch(rows_for(model, slots), max_waiting=64 * slots)
     click.echo(str(batch.memory), err=True)
     warm_up(batch)
