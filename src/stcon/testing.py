@@ -113,50 +113,59 @@ def refusal_of(grammar: Grammar, data: bytes) -> Refusal | None:
     from stcon.grammar.history import EMPTY, observe
 
     machine = grammar.machine
-    points = [Point(machine.initial(), EMPTY)]
-    for byte in data:
-        following = observe(machine, *points[-1], (byte,))
+    point = Point(machine.initial(), EMPTY)
+    for offset, byte in enumerate(data):
+        following = observe(machine, *point, (byte,))
         if following is None:
-            return _explained(grammar, machine, data, points)
-        points.append(Point(*following))
-    return None if machine.accepts(points[-1].config) else _explained(grammar, machine, data, points)
+            return _explained(grammar, machine, data, offset, point)
+        point = Point(*following)
+    return None if machine.accepts(point.config) else _explained(grammar, machine, data, len(data), point)
 
 
-def _explained(grammar: Grammar, machine: Machine, data: bytes, points: Sequence[Point]) -> Refusal:
-    """The refusal of ``data[len(points) - 1]``; ``points[i]`` is where the reading stands before byte i."""
+def _explained(grammar: Grammar, machine: Machine, data: bytes, offset: int, point: Point) -> Refusal:
+    """The refusal of ``data[offset]`` (or of the end) at `point`, where the reading stands before it."""
     from stcon.grammar.expected import SPACES, expected_bytes, expected_values, finite_strings, json_place, shown
 
-    offset = len(points) - 1
     if grammar.kind != "json":
         found = _found(data, offset, offset)
-        expected = tuple(expected_bytes(machine, points[offset]))
+        expected = tuple(expected_bytes(machine, point))
         return _refusal(data, offset, found, expected, None, f"expected {_either(expected)}, found {found}")
     place = json_place(data[:offset])
     start = offset if place.token is None else place.token
     found = _found(data, start, offset)
     where = f", at #{place.pointer}"
-    if offset < len(data) and machine.step(points[offset].config, data[offset]) is not None:
+    if offset < len(data) and machine.step(point.config, data[offset]) is not None:
         what = "name" if place.is_name else "item"
         reason = f"the {what} {found} is there a second time{where}"
         return _refusal(data, offset, found, (), place.pointer, reason)
     is_word = place.token is not None and data[start] != ord('"')
     if place.token is None or (is_word and data[offset : offset + 1] in _MARKS):
-        expected = tuple(expected_values(machine, points[offset], is_name=place.is_name, in_number=is_word))
+        expected = tuple(expected_values(machine, point, is_name=place.is_name, in_number=is_word))
         found = _found(data, offset, offset)
         reason = f"expected {_either(expected)}, found {found}{where}"
         return _refusal(data, offset, found, expected, place.pointer, reason)
     if place.is_name and offset < len(data) and data[offset] == ord('"'):
         reason = f"the name {found} may not come here: it is there already, or not allowed{where}"
         return _refusal(data, offset, found, (), place.pointer, reason)
-    strings = finite_strings(machine, points[start]) if data[start : start + 1] == b'"' else None
+    strings = finite_strings(machine, _point_at(machine, data[:start])) if data[start : start + 1] == b'"' else None
     if strings is not None:
         expected = tuple(map(shown, strings))
         reason = f"expected {_either(expected)}, found {found}{where}"
     else:
         ignored = SPACES if is_word else b""
-        expected = tuple(expected_bytes(machine, points[offset], ignored=ignored))
+        expected = tuple(expected_bytes(machine, point, ignored=ignored))
         reason = f"in {found}: expected {_either(expected)} after {shown(data[start:offset])}{where}"
     return _refusal(data, offset, found, expected, place.pointer, reason)
+
+
+def _point_at(machine: Machine, prefix: bytes) -> Point:
+    """Where the reading of `prefix`, the beginning of a text, stands."""
+    from stcon.grammar.expected import Point
+    from stcon.grammar.history import EMPTY, observe
+
+    reached = observe(machine, machine.initial(), EMPTY, prefix)
+    assert reached is not None, "what was read once can be read again"
+    return Point(*reached)
 
 
 def _token_refusal(grammar: Grammar, vocabulary: Vocabulary, data: bytes, tokens: Sequence[int]) -> Refusal | None:

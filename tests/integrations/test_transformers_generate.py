@@ -255,3 +255,23 @@ def test_number_of_grammars():
     """Grammars that do not divide the rows are refused."""
     with pytest.raises(InvalidOption, match="3 rows where there are 2"):
         generate("llama", tiny.PROMPTS[:3], loop(["person", "tree"]), 30)
+
+
+def test_encoder_decoder():
+    """Forced text is for decoders alone and says so; in mask mode an encoder-decoder writes what the grammar admits."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    torch.manual_seed(3)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "init_std": 0.5}
+    ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    config = BartConfig(vocab_size=len(tiny.tokenizer()), **sizes, **heads, **ends, forced_eos_token_id=None)
+    network = BartForConditionalGeneration(config).eval()
+    batch, _ = tiny.ids("the man")
+    options = {"max_new_tokens": 40, "do_sample": False, "num_beams": 1}
+    with pytest.raises(InvalidOption, match="decoders alone"):
+        network.generate(batch, custom_generate=loop("person"), **options)
+    for beams in (1, 3):
+        options["num_beams"] = beams
+        found = network.generate(batch, custom_generate=loop("person", mode="mask"), **options)
+        assert tiny.grammar("person").accepts(tiny.text_of(found[0, 1:].tolist()))

@@ -151,15 +151,22 @@ class Constrained:
         return rows
 
 
+# generation mode → the method of GenerationMixin that decodes so
+_LOOPS = {
+    "greedy_search": "_sample",
+    "sample": "_sample",
+    "beam_search": "_beam_search",
+    "beam_sample": "_beam_search",
+    "assisted_generation": "_assisted_decoding",
+}
+
+
 def _library_loop(config: Any) -> str:
     """The method of ``GenerationMixin`` that would decode."""
-    from transformers.generation.utils import GENERATION_MODES_MAPPING
-
-    mode = config.get_generation_mode(None)
-    name = str(GENERATION_MODES_MAPPING[mode])
-    if not name.startswith("_"):
-        raise InvalidOption(f"generation by {mode.value} is not served; use greedy search, sampling or beams")
-    return name
+    mode = str(config.get_generation_mode(None).value)
+    if mode not in _LOOPS:
+        raise InvalidOption(f"generation by {mode} is not served; use greedy search, sampling or beams")
+    return _LOOPS[mode]
 
 
 def _refuse(model: Any, config: Any, input_ids: Tensor, synced_gpus: bool, streamer: Any) -> None:

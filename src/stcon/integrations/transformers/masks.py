@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -90,9 +92,14 @@ class CudaMasks:
         self._grammars = grammars
         self._indices: dict[Machine, int] = {}
         self._host = HostMasks(vocabulary)
+        self._lock = Lock()
 
     def apply(self, masks: Sequence[Mask], scores: Tensor) -> Tensor:
-        """See `Masks.apply`."""
+        """See `Masks.apply`. Safe to call from any thread: calls take turns."""
+        with self._lock:
+            return self._applied(masks, scores)
+
+    def _applied(self, masks: Sequence[Mask], scores: Tensor) -> Tensor:
         import torch
 
         walker, size = self.walker, self.vocabulary.size
@@ -145,6 +152,11 @@ def masks_for(vocabulary: Vocabulary, device: Any, num_rows: int) -> Masks:
     """The quickest for scores on `device`: the CUDA kernels where they are, else the host."""
     if device.type != "cuda":
         return HostMasks(vocabulary)
+    return _cuda_masks(vocabulary, device, 1 << (num_rows - 1).bit_length())
+
+
+@lru_cache(maxsize=4)  # tens of megabytes on the device each
+def _cuda_masks(vocabulary: Vocabulary, device: Any, num_rows: int) -> Masks:
     from stcon.kernels.cuda import CudaGrammars, CudaWalker
 
     try:
