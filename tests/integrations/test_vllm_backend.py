@@ -17,6 +17,7 @@ from vllm_fakes import (
     FakeParams,
     FakeRequest,
     FakeScheduler,
+    FakeValidationError,
     forget_ours,
     install,
 )
@@ -201,7 +202,7 @@ def test_reasoning_that_leaves_no_room_is_not_refused() -> None:
 )
 def test_refusals_end_one_request(request_: FakeRequest, error: type[Exception], gate: Gate) -> None:
     """What cannot be served is refused by the server with the reason, and by the engine with an error for it alone."""
-    with pytest.raises(ValueError, match="structured outputs: ") as told:
+    with pytest.raises(FakeValidationError, match="structured outputs: ") as told:
         front(gate).check(request_)
     assert isinstance(told.value.__cause__, error)
     good = ask(name="good", max_tokens=40)
@@ -214,7 +215,7 @@ def test_requests_that_go_on_later_are_refused(gate: Gate) -> None:
     """A request that can be resumed is refused where it asks for a structured output."""
     request = ask()
     request.resumable = True
-    with pytest.raises(ValueError, match="resumed"):
+    with pytest.raises(FakeValidationError, match="resumed"):
         front(gate).check(request)
 
 

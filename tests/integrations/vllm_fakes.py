@@ -60,7 +60,7 @@ class FakeBackend(ABC):
     def destroy(self) -> None: ...
 
 
-class FakeValidationError(ValueError):
+class FakeValidationError(Exception):
     """vLLM's error for what a server answers with 400."""
 
 

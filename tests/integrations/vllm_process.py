@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from stcon._cache import cache_dir
+
 VARIABLE = "STCON_VLLM_PYTHON"
 LOG_TAIL = 4_000
 
@@ -32,7 +34,10 @@ def why_no_vllm() -> str | None:
 
 
 def vllm_environment(**more: str) -> dict[str, str]:
-    """Variables for the CPU build on a small machine: one thread, no network, a cache of one gigabyte."""
+    """Variables for the CPU build on a small machine: one thread, no network, a cache of one gigabyte.
+
+    That Python may have another numba, so its compiled code is kept apart from ours.
+    """
     python = vllm_python()
     assert python is not None
     openmp = Path(python).parent.parent / "lib" / "libiomp5.so"
@@ -42,6 +47,8 @@ def vllm_environment(**more: str) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": "1",
+        "STCON_VLLM_COMPILE_SECONDS": "60",
+        "NUMBA_CACHE_DIR": str(cache_dir() / "tests" / "numba-vllm"),
     }
     if openmp.is_file():
         found["LD_PRELOAD"] = str(openmp)

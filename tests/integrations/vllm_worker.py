@@ -38,6 +38,7 @@ class Worker:
     def generate(self, requests: list[dict[str, Any]]) -> dict[str, Any]:
         """Answer `requests`: ``prompt_ids``, ``sampling`` and ``structured`` (or null) each."""
         from vllm import SamplingParams
+        from vllm.exceptions import VLLMValidationError
         from vllm.inputs import TokensPrompt
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -53,7 +54,7 @@ class Worker:
         started = time.perf_counter()
         try:
             found = self.llm.generate(prompts, params, use_tqdm=False)
-        except ValueError as error:
+        except VLLMValidationError as error:
             return {"refused": str(error)}
         return {
             "seconds": time.perf_counter() - started,

@@ -1,4 +1,4 @@
-"""Requests are refused where they come in, with the reason: HTTP 400 in the server, ``ValueError`` from Python.
+"""Requests are refused where they come in, with the reason: HTTP 400 in the server, ``VLLMValidationError`` in Python.
 
 vLLM's front end has its own backends judge a constraint, which is of no use here: they refuse what we take, and take
 what we refuse. For an engine with our scheduler that is switched off, and instead everything that the engine will do to

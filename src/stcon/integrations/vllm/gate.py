@@ -17,13 +17,13 @@ from dataclasses import asdict
 from queue import Empty, SimpleQueue
 from selectors import EVENT_READ, DefaultSelector
 from threading import Lock
-from time import monotonic
 
 from stcon.errors import RequestError, StconError
 from stcon.integrations.vllm.compiling import CompilingTooLong, prepared
 from stcon.integrations.vllm.requests import Constraint, Settings
 
 NUM_PROCESSES = 2
+START_SECONDS = 120.0
 MAX_KNOWN = 1_024
 
 
@@ -80,24 +80,27 @@ class Gate:
 
 
 class _Process:
-    """One compiling process, begun when it is first asked."""
+    """One compiling process. Begun at once, so that it is ready when it is asked."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._is_started = False
+        self._begin()
 
     def ask(self, constraint: Constraint, seconds: float) -> str | None:
         """Why `constraint` does not compile; None if it does. Raises `CompilingTooLong`."""
         process = self._begin()
         assert process.stdin is not None
-        assert process.stdout is not None
         try:
+            if not self._is_started:
+                self._line(process, START_SECONDS)
+                self._is_started = True
             print(json.dumps(asdict(constraint)), file=process.stdin, flush=True)
-            if not _is_ready(process, seconds):
-                self.end()
-                raise CompilingTooLong(seconds)
-            line = process.stdout.readline()
-            problem: str | None = json.loads(line)
-        except (OSError, ValueError):  # it was killed, by memory for one
+            problem: str | None = json.loads(self._line(process, seconds))
+        except TimeoutError:
+            self.end()
+            raise CompilingTooLong(seconds) from None
+        except (OSError, ValueError):  # it ended, by memory for one
             self.end()
             return "the grammar could not be compiled: its process ended; simplify it"
         return problem
@@ -108,6 +111,7 @@ class _Process:
             self._process.kill()
             self._process.communicate()
             self._process = None
+            self._is_started = False
 
     def _begin(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -115,24 +119,24 @@ class _Process:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self._process
 
-
-def _is_ready(process: subprocess.Popen[str], seconds: float) -> bool:
-    """Whether there is something to read within `seconds`."""
-    assert process.stdout is not None
-    end = monotonic() + seconds
-    with DefaultSelector() as selector:
-        selector.register(process.stdout, EVENT_READ)
-        while (left := end - monotonic()) > 0:
-            if selector.select(left):
-                return True
-    return False
+    @staticmethod
+    def _line(process: subprocess.Popen[str], seconds: float) -> str:
+        """The next line; "" where there is none any more. Raises TimeoutError. One line is all that is ever waiting."""
+        assert process.stdout is not None
+        with DefaultSelector() as selector:
+            selector.register(process.stdout, EVENT_READ)
+            if not selector.select(seconds):
+                raise TimeoutError
+        return process.stdout.readline()
 
 
 def main() -> None:
-    """Compile the constraints on the standard input, a line each; write why one does not, or null."""
+    """Say that it goes on; then compile the constraints on the standard input, and write why one does not, or null."""
     from stcon.vocab.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], [256])
+    prepared(Constraint("regex", "a", Settings()), vocabulary)  # loads what is needed
+    print(flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
         problem: str | None = None

@@ -178,15 +178,18 @@ class Session:
         out[words:] = 0
 
     def drafts(self, count: int) -> list[int]:
-        """At most `count` tokens that are certain to come next, the end token included."""
+        """At most `count` tokens of text that are certain to come next.
+
+        An end that is certain is not among them: the step that verifies the rest draws it anyway.
+        """
         found: list[int] = []
         place: _Place | None = self._places[-1]
         try:
-            while place is not None and not place.is_finished and len(found) < count:
+            while place is not None and len(found) < count:
                 token = place.next_forced
                 if token is None:
                     token = _only(self._mask(place))
-                if token is None:
+                if token is None or token in self.stops.ids:
                     break
                 found.append(token)
                 place = self._after(place, token)
