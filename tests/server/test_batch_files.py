@@ -201,6 +201,36 @@ def test_batch_output_of_another_run_is_refused(stcon_batch, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "dear diary\n"
 
 
+@pytest.mark.parametrize("text", ["dear diary", '{"id": 3}', json.dumps(entry(1)), '{"id": "batch_req_1"}\n{"id": "x'])
+def test_batch_cuts_nothing_off_a_file_that_is_not_its_own(stcon_batch, tmp_path, text):
+    """A last line without an end is cut off only where a kill can have left it."""
+    (tmp_path / "notes.txt").write_text(text)
+    result, _ = stcon_batch([entry(1)], "notes.txt")
+    assert (result.exit_code, "no result of a batch" in result.stderr) == (2, True)
+    assert (tmp_path / "notes.txt").read_text() == text
+
+
+@pytest.mark.parametrize("size", [0, 1, 10, 17, 40])
+def test_batch_cuts_off_what_a_kill_left(stcon_batch, tmp_path, size):
+    """However little of a result was written."""
+    _, output = stcon_batch([entry(0)])
+    whole = output.read_bytes()
+    (tmp_path / "torn.jsonl").write_bytes(whole + whole[:size])
+    result, output = stcon_batch([entry(0), entry(1)], "torn.jsonl")
+    assert result.exit_code == 0
+    assert [one["custom_id"] for one in results_of(output)] == ["r0", "r1"]
+    assert "█ 2/2 requests" in result.stderr
+
+
+@pytest.mark.parametrize("other", ["in.jsonl", "link.jsonl"])
+def test_batch_does_not_write_over_its_requests(stcon_batch, tmp_path, other):
+    """Input and output are one file, by name or by a link: refused, and the file is as it was."""
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "in.jsonl")
+    result, _ = stcon_batch([entry(0), entry(1)], other)
+    assert (result.exit_code, "the requests themselves" in result.stderr) == (2, True)
+    assert len(results_of(tmp_path / "in.jsonl")) == 2
+
+
 def test_results_are_one_writers(tmp_path):
     """Two runs never write to one file at once."""
     path = str(tmp_path / "out.jsonl")

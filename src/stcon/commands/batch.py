@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from stcon.commands.progress import Progress
@@ -37,6 +39,8 @@ def batch(*, input_file: str, output_file: str, model_name: str | None, slots: i
     from stcon.server.batch_files import Results, check, read_lines
 
     names = check(input_file)
+    if Path(output_file).exists() and Path(output_file).samefile(input_file):
+        raise RequestError(f"{output_file}: the requests themselves; give another file for the results")
     with Results(output_file) as results:
         strange = sorted(results.done - set(names))
         if strange:

@@ -17,6 +17,8 @@ from stcon.errors import RequestError
 
 URLS = ("/v1/chat/completions", "/v1/completions")
 
+_BEGINNING = b'{"id": "batch_req_'  # of every result
+
 
 class Line(NamedTuple):
     """A request of the input file.
@@ -95,6 +97,7 @@ class Results:
     def add(self, line: Line, status: int, body: Mapping[str, Any], request_id: str) -> None:
         """Write the result of `line`."""
         response = {"status_code": status, "request_id": request_id, "body": body}
+        # a result begins as `_BEGINNING` says, so that what a kill leaves of one is known for one
         record = {"id": f"batch_req_{request_id}", "custom_id": line.custom_id, "response": response, "error": None}
         try:
             data = json.dumps(record, ensure_ascii=False).encode() + b"\n"
@@ -145,19 +148,32 @@ def _lock(file: int, path: str) -> None:
 
 
 def _recover(file: int, path: str) -> set[str]:
-    """The requests that the file has results of; the beginning of a line without an end is cut off."""
+    """The requests that the file has results of; the beginning of a result without its end is cut off.
+
+    Nothing is cut off a file that is none of ours.
+    """
     done = set()
     with os.fdopen(os.dup(file), "rb") as reader:
         reader.seek(0)
         end = 0
         for number, data in enumerate(reader, 1):
-            if not data.endswith(b"\n"):
+            is_whole = data.endswith(b"\n")
+            name = _result_of(data) if is_whole else None
+            if name is None and (is_whole or not (data.startswith(_BEGINNING) or _BEGINNING.startswith(data))):
+                raise RequestError(f"{path}: line {number} is no result of a batch; give another file")
+            if name is None:
                 break
-            try:
-                done.add(str(json.loads(data)["custom_id"]))
-            except (ValueError, KeyError, TypeError):
-                raise RequestError(f"{path}: line {number} is no result of a batch; give another file") from None
+            done.add(name)
             end += len(data)
     if os.fstat(file).st_size > end:
         os.ftruncate(file, end)
     return done
+
+
+def _result_of(data: bytes) -> str | None:
+    """The ``custom_id`` that a line is the result of; None: it is no result."""
+    try:
+        record = json.loads(data)
+        return str(record["custom_id"]) if "response" in record else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -15,6 +15,7 @@ from stcon.server.refusals import BadRequest
 from stcon.server.requests import chat_request, text_request
 from stcon.server.responses import chat_response, error_body, text_response
 
+_BAR = 16  # columns
 _AHEAD = 2  # requests taken from the file for each row: enough that none stands empty
 
 
@@ -66,10 +67,11 @@ def run(
 
 def status(batch: Batch, counts: Counts, seconds: float) -> str:
     """One line for people."""
-    stats = batch.stats
+    stats, share = batch.stats, (counts.before + counts.done) / max(counts.total, 1)
+    bar = f"{'█' * int(_BAR * share):·<{_BAR}}"
     written = stats.sampled + stats.forced
     return (
-        f"{counts.before + counts.done}/{counts.total} requests  {written / max(seconds, 1e-9):.0f} tokens/s  "
+        f"{bar} {counts.before + counts.done}/{counts.total} requests  {written / max(seconds, 1e-9):.0f} tokens/s  "
         f"forced {stats.forced_share:.0%}  cache hits {batch.cache.hit_share:.0%}  rows {batch.num_active}"
     )
 
