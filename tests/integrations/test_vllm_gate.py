@@ -73,17 +73,19 @@ def test_hostile_constraints_take_their_time_and_no_more(gate: Gate) -> None:
 
 def test_a_killed_process_is_a_refusal(gate: Gate) -> None:
     """Where processes end by themselves, what they were asked is refused, and what comes next gets others."""
-    gate.check(constraint("regex", "a"))
+    gate.check(constraint("regex", "x0"))
     processes = [gate._idle.get() for _ in range(2)]
+    killed = 0
     for process in processes:
         if process._process is not None:
             process._process.kill()
             process._process.wait()
+            killed += 1
         gate._idle.put(process)
     refused = 0
-    for text in ("b", "c", "d"):
+    for text in ("x1", "x2", "x3"):
         try:
             gate.check(constraint("regex", text))
         except Refused:
             refused += 1
-    assert refused == len(processes)
+    assert refused == killed > 0

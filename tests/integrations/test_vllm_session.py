@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from vllm_lab import END, OTHER_END, Decoded, decode, vocabulary
@@ -85,6 +85,7 @@ def test_drafts_change_nothing_but_the_number_of_steps(name: str, mode: str) -> 
         assert found.steps < plain.steps
 
 
+@settings(deadline=None)
 @given(st.sampled_from(list(SCHEMAS)), st.sampled_from(MODES), st.integers(0, 60), st.integers(0, 1 << 30))
 def test_outputs_are_valid_under_every_limit(name: str, mode: str, more: int, seed: int) -> None:
     """Every limit is kept with a valid output, whatever the model, or refused as too small at the start."""
@@ -101,6 +102,7 @@ def test_outputs_are_valid_under_every_limit(name: str, mode: str, more: int, se
     assert Draft202012Validator(SCHEMAS[name]).is_valid(json.loads(text_of(found)))
 
 
+@settings(deadline=None)
 @given(st.sampled_from(list(GRAMMARS)), st.sampled_from(MODES), st.integers(0, 1 << 30))
 def test_speculation_of_any_kind_changes_nothing(name: str, mode: str, seed: int) -> None:
     """With drafts from elsewhere, right, wrong and inadmissible ones, the output is as without."""
@@ -115,6 +117,7 @@ def test_speculation_of_any_kind_changes_nothing(name: str, mode: str, seed: int
     assert found.tokens == plain.tokens
 
 
+@settings(deadline=None)
 @given(st.sampled_from(list(GRAMMARS)), st.sampled_from(MODES), st.integers(0, 1 << 30))
 def test_rollback_is_exact(name: str, mode: str, seed: int) -> None:
     """After any accepts taken back, the masks that follow are those of a session that never took them."""
