@@ -190,6 +190,25 @@ def test_conversations_past_the_context_end():
 
 
 @confined
+def test_an_interrupt_ends_all_agents():
+    """An error in the middle, such as an interrupt, ends the others after what they are doing, not after all turns."""
+    turns = set()
+
+    def script(text):
+        if "Write hello." in text:
+            return diligent(text)
+        turns.add(text.count(RESULT))
+        return tool_call("run_python", code=f"import time\ntime.sleep(0.3)  # {text.count(RESULT)}")
+
+    def told(outcome):
+        raise KeyboardInterrupt
+
+    with running(scripted_model(script)) as batch, pytest.raises(KeyboardInterrupt):
+        run([HELLO, Task("endless", "Go on.", "pass", max_turns=100)], batch, told=told)
+    assert max(turns) < 20
+
+
+@confined
 def test_reply_limits_leave_calls_whole():
     """A limit that a call does not fit in completes it: it parses, with the text cut short."""
     write = tool_call("write_file", path="a.txt", content="long " * 100)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from stcon.agents.sandbox import Limits, Sandbox
 from stcon.agents.tasks import Task
 from stcon.agents.tools import FINISH, call, is_typed, offered
-from stcon.engine.batch import Batch, Failed, Finished
+from stcon.engine.batch import Batch, Failed, Finished, Handle
 from stcon.errors import RequestError
 from stcon.server.grammars import Grammars
 from stcon.server.replies import message_of
@@ -26,7 +26,7 @@ from stcon.server.requests import chat_request
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
 
-Ended: TypeAlias = Literal["finished", "turns", "loop", "cut", "context", "error"]
+Ended: TypeAlias = Literal["finished", "turns", "loop", "cut", "context", "error", "stopped"]
 
 MAX_SAME = 3  # times that a call may be made in a row
 _SYSTEM = (
@@ -65,7 +65,7 @@ class Outcome:
         task: its name.
         passed: the check's verdict.
         ended: by itself, for its turns, for a call made over and over, for a reply that a guard cut, for a conversation
-            that has outgrown the context, or for an error.
+            that has outgrown the context, for an error, or because it was told to.
         turns: replies.
         calls, parsed: calls begun; of them, those whose arguments a validator accepts for the tool.
         tokens, forced, passes: of its replies; those written without the model; runs of the model.
@@ -117,6 +117,8 @@ class Agent:
         self._submitting = submitting
         self._last: tuple[str, str, str] | None = None  # name, arguments and result of the call before
         self._num_same = 0
+        self._handle: Handle | None = None
+        self._is_stopped = False
         ending = "answer in a sentence without a call" if settings.free else f"call {FINISH}"
         files = f"\nFiles: {', '.join(task.files)}" if task.files else ""
         self._messages: list[Mapping[str, Any]] = [
@@ -137,8 +139,17 @@ class Agent:
             self.outcome.seconds = perf_counter() - started
         return self.outcome
 
+    def stop(self) -> None:
+        """End the task soon: the reply that is being written is cancelled. From any thread."""
+        self._is_stopped = True
+        if (handle := self._handle) is not None:
+            handle.cancel()
+
     def _converse(self, sandbox: Sandbox) -> None:
         while self.outcome.turns < self.task.max_turns:
+            if self._is_stopped:
+                self.outcome.ended = "stopped"
+                return
             try:
                 message, reason = self._reply()
             except RequestError as error:
@@ -160,7 +171,9 @@ class Agent:
         """The next reply as a message, and why it ended; counted."""
         with self._submitting:
             request = chat_request(self._body(), self._batch.model.model, self._grammars)
-            handle = self._batch.submit(request)
+            self._handle = handle = self._batch.submit(request)
+        if self._is_stopped:
+            handle.cancel()
         for event in handle:
             if isinstance(event, Failed):
                 raise event.error

@@ -45,7 +45,7 @@ def run(
     with Sandbox(settings.limits) as sandbox:
         sandbox.run_python("")
     number = len(tasks) if num_agents is None else num_agents
-    grammars, submitting = Grammars(), threading.Lock()
+    grammars, submitting = Grammars(vocabulary=batch.model.model.vocabulary), threading.Lock()
     agents = [
         Agent(tasks[i % len(tasks)], batch, grammars, settings, number=i, submitting=submitting) for i in range(number)
     ]
@@ -54,8 +54,10 @@ def run(
         try:
             for future in as_completed(futures):
                 told(future.result())
-        except BaseException:
+        except BaseException:  # an interrupt too: nobody waits for conversations that nobody wants
             pool.shutdown(wait=False, cancel_futures=True)
+            for agent in agents:
+                agent.stop()
             raise
     return [future.result() for future in futures]
 
