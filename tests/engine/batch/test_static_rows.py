@@ -16,9 +16,11 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from tiny_llama import tokenizer  # noqa: E402
 
-from stcon.engine.batch import Batch, Request  # noqa: E402
+from stcon.engine.batch import Batch, Request, choose, plan_memory  # noqa: E402
+from stcon.engine.batch.choose import rows_for  # noqa: E402
 from stcon.engine.batch.model import Span  # noqa: E402
 from stcon.engine.batch.static import StaticRows  # noqa: E402
+from stcon.errors import NoRoom  # noqa: E402
 from stcon.models.fake import hash_prefix  # noqa: E402
 from stcon.models.static_transformers import StaticTransformers  # noqa: E402
 from stcon.models.text import from_tokenizer  # noqa: E402
@@ -122,6 +124,22 @@ def test_static_batch_is_one_stream_exactly(kind, sizes, options, ragged, is_asy
             assert essence(generation) == essence(alone(fake(5), request, index))
     assert engine.cache.num_parked <= num_parked
     assert len(rows._slot) == engine.cache.num_parked
+
+
+def test_rows_for_a_device_are_as_many_as_fit(monkeypatch):
+    """Slots are set aside at once: too many are refused with the numbers; parked rows take what is left over."""
+    model = fake()
+    static = CutStatic(model)
+    monkeypatch.setattr(type(model), "static", static, raising=False)
+    free = 20 * CutCache.nbytes * 5 // 4
+    monkeypatch.setattr(choose, "device_free_bytes", lambda device: free)
+    monkeypatch.setattr(CutCache, "nbytes", property(lambda self: 4096 * self.rows))
+    with pytest.raises(NoRoom, match=r"rows of 100 tokens: take fewer rows") as refused:
+        rows_for(model, 20, row_tokens=100)
+    assert (refused.value.needed, refused.value.limit) == (21 * 4096, 20 * 4096)
+    rows = rows_for(model, 7, row_tokens=100)
+    assert rows.most_parked_bytes == 3 * 4096  # a quarter of the 12 slots that are left
+    assert plan_memory(rows, chunk=8, free_bytes=1 << 30).rows == 7 * 4096
 
 
 @pytest.mark.parametrize("packs", [False, True])

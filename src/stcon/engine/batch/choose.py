@@ -5,15 +5,18 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from stcon.engine.batch.memory import SHARE_OF_CACHE, SHARE_USED, device_free_bytes
 from stcon.engine.batch.model import BatchModel
 from stcon.engine.batch.sessions import SessionRows
-from stcon.errors import ModelUnavailable
+from stcon.errors import ModelUnavailable, NoRoom
 
 if TYPE_CHECKING:
     from stcon.engine.batch.walking import DeviceDraws
     from stcon.models.base import Model
+    from stcon.models.static import StaticModel
 
 DEFAULT_ROW_TOKENS = 4096
+PARKED = 64  # rows kept for the prompt cache on a GPU, where there is room
 _PROBE = 17
 
 
@@ -27,23 +30,44 @@ def rows_for(model: Model, num_rows: int = 16, *, row_tokens: int | None = None)
     Args:
         num_rows: most active rows.
         row_tokens: most tokens of a row on static caches; None: `DEFAULT_ROW_TOKENS`, or the context if less.
+
+    Raises:
+        NoRoom: the device has no memory for so many rows.
     """
     static = model.static
     if static is not None:
-        from stcon.engine.batch.static import StaticRows
-
-        longest = min(model.context_length, static.context_length, row_tokens or DEFAULT_ROW_TOKENS)
-        draws = _draws(model, static.device, num_rows)
-        return StaticRows(model, static, num_rows, row_tokens=longest, num_parked=num_rows // 2, draws=draws)
+        return _static_rows(model, static, num_rows, row_tokens or DEFAULT_ROW_TOKENS)
     if type(model).__module__.startswith("stcon.models.llama_cpp."):
         from stcon.engine.batch.llama_cpp import LlamaCppRows
 
         return LlamaCppRows(model, num_rows, row_tokens=row_tokens)  # type: ignore[arg-type]
+    if type(model).__module__.startswith("stcon.models.mlx."):
+        from stcon.engine.batch.mlx import MlxRows
+
+        if MlxRows.supports(model):  # type: ignore[arg-type]
+            return MlxRows(model, num_rows)  # type: ignore[arg-type]
     for pack in (_packed_lean, _packed_transformers):
         rows = pack(model, num_rows)
         if rows is not None:
             return rows
     return session_rows(model, num_rows)
+
+
+def _static_rows(model: Model, static: StaticModel, num_rows: int, row_tokens: int) -> BatchModel:
+    """Rows on static caches, as many as asked for; parked ones as far as the device's memory goes."""
+    from stcon.engine.batch.static import StaticRows, cache_capacity
+
+    longest = min(model.context_length, static.context_length, row_tokens)
+    free, parked = device_free_bytes(static.device), num_rows // 2
+    if free is not None:
+        most, slot = int(SHARE_USED * free), static.new_cache(1, cache_capacity(static, longest)).nbytes
+        if (num_rows + 1) * slot > most:
+            advice = f"{num_rows} rows of {longest:,} tokens: take fewer rows, or rows of fewer tokens"
+            raise NoRoom("bytes on the device", (num_rows + 1) * slot, most, advice)
+        room = most // slot - num_rows - 1
+        parked = min(max(PARKED, num_rows // 2), int(SHARE_OF_CACHE * room))
+    draws = _draws(model, static.device, num_rows)
+    return StaticRows(model, static, num_rows, row_tokens=longest, num_parked=parked, draws=draws)
 
 
 def _draws(model: Model, device: Any, num_rows: int) -> DeviceDraws | None:

@@ -21,7 +21,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stcon.errors import NoRoom
 
@@ -98,13 +98,13 @@ def plan_memory(
     Args:
         model: its weights are loaded already.
         chunk: most prompt tokens of a step.
-        free_bytes: what may be used besides the weights; None: `SHARE_USED` of what the machine has free.
+        free_bytes: what may be used besides the weights; None: `SHARE_USED` of what the model's device has free.
         cache_bytes: C; None: a share of what is left.
 
     Raises:
         NoRoom: nothing is left for rows.
     """
-    free = int(SHARE_USED * available_bytes()) + model.allocated_bytes if free_bytes is None else free_bytes
+    free = int(SHARE_USED * model.free_bytes) + model.allocated_bytes if free_bytes is None else free_bytes
     step = model.step_bytes(chunk + model.num_rows, model.num_rows)
     left = free - step - WARM_GRAMMARS_BYTES
     cache = int(max(0, left) * SHARE_OF_CACHE) if cache_bytes is None else cache_bytes
@@ -132,6 +132,17 @@ def available_bytes() -> int:
     """Main memory that this process may still take: the machine's, or its control group's if that is less."""
     free = [found for found in (_machine_bytes(), _group_bytes()) if found is not None]
     return min(free, default=UNKNOWN_FREE_BYTES)
+
+
+def device_free_bytes(device: Any) -> int | None:
+    """Memory that a GPU has free for this process; None for a device that has none of its own."""
+    if str(device).partition(":")[0] != "cuda":
+        return None
+    import torch
+
+    free, _ = torch.cuda.mem_get_info(device)
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes
+    return int(free) + int(kept)
 
 
 def _machine_bytes() -> int | None:

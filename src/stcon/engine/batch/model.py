@@ -116,6 +116,13 @@ class BatchModel(ABC):
     max_span: int | None = None
     is_async: bool = False
 
+    @property
+    def free_bytes(self) -> int:
+        """Memory for rows and steps that is free where they are: on the host, unless the model says otherwise."""
+        from stcon.engine.batch.memory import available_bytes
+
+        return available_bytes()
+
     @abstractmethod
     def join(self, num_tokens: int) -> int:
         """A new, empty row that will hold at most `num_tokens` tokens. At most `num_rows` are active at a time."""

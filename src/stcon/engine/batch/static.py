@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stcon.engine.batch.memory import device_free_bytes
 from stcon.engine.batch.model import BatchModel, Span, StepLogits
 from stcon.engine.batch.torch_logits import Part, TorchLogits
 from stcon.errors import InvalidOption
@@ -75,8 +76,7 @@ class StaticRows(BatchModel):
         self.weight_bytes = _weight_bytes(static)
         self._draws = draws
         self._num_slots = num_rows + 1  # one more: what is copied to be parked
-        capacity = min(self.row_tokens + MAX_STEP, static.context_length)
-        self.cache = static.new_cache(self._num_slots + num_parked, capacity)
+        self.cache = static.new_cache(self._num_slots + num_parked, cache_capacity(static, self.row_tokens))
         self.can_truncate = not self.cache.recurrent
         self.ragged = not _takes_exact_spans(static) if ragged is None else ragged
         self.packs = self.ragged and bool(getattr(static, "packs", False))
@@ -104,6 +104,12 @@ class StaticRows(BatchModel):
         self._sent: Any = torch.cuda.Event() if self.is_async else None
         self._steps: dict[tuple[int, int, int], _Call] = {}
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    @property
+    def free_bytes(self) -> int:
+        """See `BatchModel.free_bytes`: of the device's memory, where that is another's."""
+        free = device_free_bytes(self._device)
+        return super().free_bytes if free is None else free
 
     # ------------------------------------------------------------------------------------------------- rows
 
@@ -269,6 +275,11 @@ class _Call:
         """float32[B, V], valid until the next step."""
         self._run()
         return self._logits
+
+
+def cache_capacity(static: StaticModel, row_tokens: int) -> int:
+    """Tokens of a slot for rows of at most `row_tokens`: padding needs a place too."""
+    return min(row_tokens + MAX_STEP, static.context_length)
 
 
 def _entries(spans: Sequence[Span]) -> dict[int, int]:
