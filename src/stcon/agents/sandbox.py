@@ -21,6 +21,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from stcon.errors import RequestError, StconError
 
 UNCONFINED = 97  # the exit code of confine.py where it cannot confine; it is a program of its own, not imported here
 _POLL_S = 0.02
+_at_once = threading.BoundedSemaphore(max(2, os.cpu_count() or 2))  # programs, of all sandboxes: their memory adds up
 _MAX_DEPTH = 16  # of a path that a tool is given
 _SHARED_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 _TIME_ZONES = ("/usr/share/zoneinfo", "/etc/localtime")
@@ -143,7 +145,7 @@ class Sandbox:
         return text if size <= len(data) else f"{text}\n[{size - len(data):,} more bytes]"
 
     def run_python(self, source: str) -> Ran:
-        """Run a program in the folder, confined and limited.
+        """Run a program in the folder, confined and limited; as many at a time as there are processors.
 
         Raises:
             Unconfined: this machine cannot confine it.
@@ -151,7 +153,7 @@ class Sandbox:
         machine = platform.machine()
         if sys.platform != "linux" or machine not in architectures():
             raise Unconfined(f"programs are run on Linux alone (x86-64, AArch64), not on {sys.platform} {machine}")
-        with tempfile.TemporaryFile() as output:
+        with _at_once, tempfile.TemporaryFile() as output:
             process = self._start(source, output.fileno(), machine)
             why = self._watch(process)
             text = os.pread(output.fileno(), 4 * self.limits.shown, 0).decode("utf-8", "replace")
