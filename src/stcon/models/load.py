@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stcon.vocab.vocabulary import Vocabulary
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-RUNNERS = ("auto", "lean", "transformers", "llama.cpp")
+RUNNERS = ("auto", "lean", "transformers", "llama.cpp", "mlx")
 WEIGHTS = ("auto", "int4")
 HUB_TIMEOUT_S = 10.0
 
@@ -53,7 +53,8 @@ def load_model(
         progress: show a download's progress on stderr.
         runner: who computes: ``"lean"``, our own definitions of a few families (`stcon.models.lean`);
             ``"transformers"``, everything that library knows; ``"auto"``, the first where it can, else the second;
-            ``"llama.cpp"``, a GGUF file as it is, quantised (`stcon.models.llama_cpp`).
+            ``"llama.cpp"``, a GGUF file as it is, quantised (`stcon.models.llama_cpp`); ``"mlx"``, mlx-lm's models on
+            mlx's own device (`stcon.models.mlx`).
         weights: ``"int4"``: the layers' matrices in four bits a weight and the rest in bfloat16, by the lean runner:
             several times less to read a token, and other tokens now and then.
 
@@ -72,6 +73,8 @@ def load_model(
         return _by_llama_cpp(
             Path(_default(progress) if name == "default" else name).expanduser(), device, dtype, weights
         )
+    if runner == "mlx":
+        return _by_mlx(name, device, dtype, weights, progress)
     require_torch(runner)
     if name == "default":
         name = _default(progress)
@@ -198,6 +201,18 @@ def _by_llama_cpp(path: Path, device: str, dtype: str, weights: str) -> Model:
     from stcon.models.llama_cpp import LlamaCppModel
 
     return LlamaCppModel(path, gpu_layers=0 if device == "cpu" else -1)
+
+
+def _by_mlx(name: str | Path, device: str, dtype: str, weights: str, progress: bool) -> Model:
+    """By mlx-lm, on mlx's default device (a GPU where it has one)."""
+    if weights != "auto":
+        raise InvalidOption("runner='mlx': quantise with mlx_lm.convert -q and load that folder; leave weights out")
+    if device not in ("auto", "cpu", "gpu"):
+        raise InvalidOption(f"device: mlx knows auto, cpu and gpu, not {device!r}")
+    from stcon.models.mlx.load import load, use_device
+
+    use_device(device)
+    return load(_default(progress) if name == "default" else name, dtype=dtype, progress=progress)
 
 
 def _load_gguf(path: Path, how: _How) -> Any:

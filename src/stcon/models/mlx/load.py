@@ -10,7 +10,7 @@ import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stcon.errors import ModelUnavailable
+from stcon.errors import InvalidOption, ModelUnavailable
 
 if TYPE_CHECKING:
     from stcon.models.mlx.model import MlxModel
@@ -49,6 +49,22 @@ def require_mlx() -> None:
     for package in ("mlx", "mlx_lm"):
         if find_spec(package) is None:
             raise ModelUnavailable(f"this runner needs {package.replace('_', '-')}; run: pip install 'stcon[mlx]'")
+
+
+def use_device(device: str) -> None:
+    """Let mlx compute on ``"cpu"`` or ``"gpu"`` from here on in this process; ``"auto"`` leaves it as it is.
+
+    Raises:
+        InvalidOption: this build of mlx has no GPU.
+    """
+    require_mlx()
+    import mlx.core as mx
+
+    if device == "auto":
+        return
+    if device == "gpu" and not mx.is_available(mx.gpu):
+        raise InvalidOption("device: this build of mlx has no GPU")
+    mx.set_default_device(mx.gpu if device == "gpu" else mx.cpu)
 
 
 def from_folder(source: Path | str, dtype: str = "auto") -> MlxModel:
