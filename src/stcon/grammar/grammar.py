@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from stcon.grammar.history import repeats_nothing
+from stcon.grammar.history import EMPTY, observe, repeats_nothing
 from stcon.grammar.machine import Machine
 
 if TYPE_CHECKING:
@@ -60,11 +60,18 @@ class Grammar:
         return f"<Grammar {self.kind}: {self.num_states} states>"
 
     def accepts(self, text: str | bytes) -> bool:
-        """Whether `text` is in the language. Cost: one or two `Machine.step` a byte."""
+        """Whether `text` is in the language.
+
+        Cost: one `Machine.step` a byte, with a history beside it where elements may repeat.
+        """
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         machine = self.machine
-        end = machine.run(machine.initial(), data)
-        return end is not None and machine.accepts(end) and repeats_nothing(machine, data)
+        if not machine.marks:
+            end = machine.run(machine.initial(), data)
+            if end is None or not machine.marks:  # none was built on the way either
+                return end is not None and machine.accepts(end)
+        reached = observe(machine, machine.initial(), EMPTY, data)
+        return reached is not None and machine.accepts(reached[0])
 
     def shortest(self) -> str:
         """A shortest text of the language; where it takes long to make items or names differ, a short one.
