@@ -2,7 +2,8 @@
 
     python benchmarks/models.py --device cuda --json docs/measurements/models-h200.json
     python benchmarks/models.py --device cpu --json docs/measurements/models-2-cores.json
-    python benchmarks/models.py --device cpu --only fidelity
+    python benchmarks/models.py --device cpu --only fidelity   # no times, more positions
+    python benchmarks/models.py --device cpu --only compile    # what torch.compile would gain
 
 First the checks, against transformers in float32 on small random models; a run with a red check reports no time. Then
 the measurements, and the table last. On CUDA the weights are random, of three models' shapes: times do not depend on
@@ -28,7 +29,9 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), required=True)
     parser.add_argument("--json", type=Path, help="write everything measured here")
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
-    parser.add_argument("--only", choices=("all", "fidelity"), default="all", help="fidelity: no times, more positions")
+    parser.add_argument(
+        "--only", choices=("all", "fidelity", "compile"), default="all", help="compile: torch.compile beside what runs"
+    )
     options = parser.parse_args()
     measured = importlib.import_module(f"models_{options.device}")  # the other one's libraries may be missing
     ready = measured.prepare()

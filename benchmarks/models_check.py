@@ -36,6 +36,8 @@ def one_family(model_type: str, device: str) -> list[Check]:
         checks.append((f"{name} steps", _error(_steps(lean, tokens), expected), limit))
         checks.append((f"{name} ragged", _error(_ragged(lean, tokens), expected[:, -1]), limit))
         checks.append((f"{name} rollback", _error(_rollback(lean, tokens), expected[:, -1]), limit))
+        if device != "cpu":
+            checks.append((f"{name} graph", _error(_replayed(lean, tokens[:1]), expected[:1]), limit))
     if device != "cpu":
         checks += _four_bit(model_type, ours(network, device, torch.bfloat16), tokens)
     return checks
@@ -74,6 +76,28 @@ def _steps(lean, tokens, split=SPLIT):
         )
         done, lengths = done + size, lengths + size
     return torch.cat(parts, 1)
+
+
+def _replayed(lean, tokens, prompt=40):
+    """A prompt, then single tokens by one captured graph, as a decode loop runs."""
+    cache = lean.new_cache(1, 80)
+    fed = torch.zeros(1, 1, dtype=torch.int64, device=lean.device)
+    lengths = torch.zeros(1, dtype=torch.int32, device=lean.device)
+    rows = [lean.forward(tokens[:, :prompt].to(lean.device), lengths, cache, all_positions=True).clone()]
+    lengths.fill_(prompt)
+    cache.save()
+    lean.forward(fed, lengths, cache, all_positions=True)  # compiles; what it did to the states is taken back
+    cache.restore()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = lean.forward(fed, lengths, cache, all_positions=True)
+    for i in range(prompt, tokens.shape[1]):
+        fed.copy_(tokens[:, i : i + 1])
+        lengths.fill_(i)
+        graph.replay()
+        rows.append(output.clone())
+    return torch.cat(rows, 1)
 
 
 def _ragged(lean, tokens):

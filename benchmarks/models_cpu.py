@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import models_compiled
 import models_fidelity
 import numpy as np
 import torch
@@ -80,6 +81,8 @@ def prepare() -> Callable[[], None]:
 
 def measure(quick: bool, only: str = "all") -> dict[str, Any]:
     """Everything, and the table."""
+    if only == "compile":
+        return compiled()
     from stcon.models.pull import default_model_path
 
     path = Path(os.environ.get("STCON_MODEL") or default_model_path(True))
@@ -96,6 +99,16 @@ def measure(quick: bool, only: str = "all") -> dict[str, Any]:
         lines = [*table(report), *lines]
     report["table"] = lines
     return report
+
+
+def compiled() -> dict[str, Any]:
+    """What torch.compile would gain."""
+    found = {
+        name: models_compiled.on_cpu(weights, dtype)
+        for name, (runner, dtype, weights) in CONTENDERS.items()
+        if runner == "lean"
+    }
+    return {"machine": machine(), "compiled": found, "table": [f"{name}: {taken}" for name, taken in found.items()]}
 
 
 def machine() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
+import models_compiled
 import models_fidelity
 import torch
 from models_shapes import SHAPES, four_bit, random_network, unrounded
@@ -41,6 +42,8 @@ def prepare() -> Callable[[], None]:
 def measure(quick: bool, only: str = "all") -> dict[str, Any]:
     """Everything, and the table."""
     report: dict[str, Any] = {"machine": machine(), "weights": "random", "models": {}, "fidelity": {}}
+    if only == "compile":
+        return compiled()
     for name in SHAPES:
         network = random_network(name, "cuda", torch.bfloat16)
         packed = four_bit(network)
@@ -69,6 +72,17 @@ def compile_kernels(name: str, int4: bool) -> None:
             plans.PDL, kept = overlap, plans.PDL
             network.forward(tokens, torch.full((rows,), 8, dtype=torch.int32, device="cuda"), cache)
             plans.PDL = kept
+
+
+def compiled() -> dict[str, Any]:
+    """What torch.compile makes of the products."""
+    found = {
+        name: models_compiled.on_cuda(
+            random_network(name, "cuda", torch.bfloat16), lambda network, size: decode_ms(network, 1, size, CONTEXT)
+        )
+        for name in ("Qwen3-1.7B", "SmolLM2-135M")
+    }
+    return {"machine": machine(), "compiled": found, "table": [f"{name}: {taken}" for name, taken in found.items()]}
 
 
 def machine() -> dict[str, str]:
