@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from stcon.grammar.history import EMPTY, observe, repeats_nothing
+from stcon.grammar.locks import lock_of
 from stcon.grammar.machine import Machine
 
 if TYPE_CHECKING:
@@ -66,12 +68,13 @@ class Grammar:
         """
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         machine = self.machine
-        if not machine.marks:
-            end = machine.run(machine.initial(), data)
-            if end is None or not machine.marks:  # none was built on the way either
-                return end is not None and machine.accepts(end)
-        reached = observe(machine, machine.initial(), EMPTY, data)
-        return reached is not None and machine.accepts(reached[0])
+        with nullcontext() if machine.is_whole else lock_of(machine):
+            if not machine.marks:
+                end = machine.run(machine.initial(), data)
+                if end is None or not machine.marks:  # none was built on the way either
+                    return end is not None and machine.accepts(end)
+            reached = observe(machine, machine.initial(), EMPTY, data)
+            return reached is not None and machine.accepts(reached[0])
 
     def shortest(self) -> str:
         """A shortest text of the language; where it takes long to make items or names differ, a short one.
@@ -81,11 +84,12 @@ class Grammar:
         from stcon.grammar.analysis import shortest
 
         machine = self.machine
-        text = shortest(machine)
-        if not repeats_nothing(machine, text):
-            from stcon.grammar.distinct import short_distinct
+        with lock_of(machine):
+            text = shortest(machine)
+            if not repeats_nothing(machine, text):
+                from stcon.grammar.distinct import short_distinct
 
-            text = short_distinct(machine)
+                text = short_distinct(machine)
         return text.decode()
 
     @property
@@ -100,5 +104,7 @@ class Grammar:
 
     def build(self) -> Grammar:
         """Build every state now. Raises `TooLarge` past the state budget."""
-        self.machine.build_all()
+        machine = self.machine
+        with lock_of(machine):
+            machine.build_all()
         return self

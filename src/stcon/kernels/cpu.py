@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from stcon.grammar.locks import lock_of
 from stcon.grammar.machine import BEGIN, CONFIG_WORDS, SCARCE, SCOPE, Machine, Tables
 from stcon.kernels import mixed, plain, safe, stepping, tracing, walk
 from stcon.kernels.row_cache import RowCache
@@ -37,13 +38,7 @@ UInt8 = NDArray[np.uint8]
 DEFAULT_CACHE_BYTES = 64 << 20
 _ADVANCE_NODES = FIRST_PUSH + 8 * CAP
 
-_locks: weakref.WeakKeyDictionary[Machine, threading.RLock] = weakref.WeakKeyDictionary()
 _plain_tokens: weakref.WeakKeyDictionary[Vocabulary, plain.PlainTokens] = weakref.WeakKeyDictionary()
-
-
-def lock_of(machine: Machine) -> threading.RLock:
-    """The lock that all kernels of `machine` share: hold it to build rows, or to read arrays while others may."""
-    return _locks.setdefault(machine, threading.RLock())
 
 
 class CpuKernel:

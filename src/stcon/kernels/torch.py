@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stcon.errors import DecodingError, InvalidOption
+from stcon.grammar.locks import lock_of
 from stcon.grammar.machine import (
     ACTION,
     CONFIG_WORDS,
@@ -38,7 +39,6 @@ from stcon.grammar.machine import (
     Tables,
 )
 from stcon.kernels import plain
-from stcon.kernels.cpu import lock_of
 from stcon.kernels.stepping import SEEN_WORDS
 
 if TYPE_CHECKING:
