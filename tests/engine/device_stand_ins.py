@@ -102,6 +102,9 @@ class HostWalker:
                 config = self.config[row].numpy()
                 assert kernel.advance(config, self.vocabulary.token_bytes(token)), "only admissible tokens are drawn"
 
+    def include(self, grammar, config):
+        assert int(config[0]) < self.grammars.machines[grammar].num_states, "the host has built what it gives"
+
     def build_missing(self):
         stalled = [row for row in range(len(self.missing)) if self.missing[row] >= 0]
         for row in stalled:

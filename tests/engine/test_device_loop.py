@@ -198,6 +198,33 @@ def test_schemas_with_the_kernels_own_text():
             assert summary(found) == summary(expected)
 
 
+def test_the_device_follows_a_machine_that_the_host_builds_first():
+    """Forced text and guesses take the host to states that the device's tables are older than: it is told of them."""
+    words, num_late = VOCABULARIES["bpe"](), 0
+
+    class Counting(CudaGrammars):
+        def include(self, index, config):
+            nonlocal num_late
+            num_late += int(config[0]) >= self._entry(index).num_states
+            super().include(index, config)
+
+    def kernels():
+        grammars = Counting("cpu", ahead=0)
+        return grammars, CudaWalker(words, grammars, 8, kernels=HostKernels(), chunk_words=((1024, 4),))
+
+    for seed in range(3):
+        values = [
+            {"enum": [f"v{i}", f"w{i}", f"x{i}"]} if i % 2 else {"type": "string", "maxLength": 3} for i in range(8)
+        ]
+        properties = {f"first{seed}{i}": value for i, value in enumerate(values)}
+        fresh = stcon.compile({"type": "object", "properties": properties, "required": list(properties)})
+        fake = FakeModel(words, seed, bias=BIASES["longest"](words))
+        engine = DeviceEngine(HashModel(fake), kernels, vocab_size=words.size)
+        found = engine.decode(Output(fake, PROMPT, fresh, max_tokens=90))  # before anything else builds the machine
+        assert summary(found) == summary(generate(fake, PROMPT, fresh, max_tokens=90))
+    assert num_late > 3
+
+
 @cache
 def covering():
     """A grammar and a tokenizer with many covers: ``ab`` is held back where ``abc`` may be the token, ``":`` too."""

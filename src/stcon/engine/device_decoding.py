@@ -157,6 +157,8 @@ class Decoding:
         """Write to the inbox where the walk begins, and hand over what the host adds to it."""
         inbox, step = self.graphs.inbox.host, self.output.step
         place = step.place
+        if place is not None and self.graphs.walker is not None:
+            self.graphs.walker.include(self.grammar, place.config)
         inbox["positions"][0] = self.position
         inbox["grammar"][0] = -1 if place is None else self.grammar
         inbox["config"][0] = 0 if place is None else place.config
@@ -235,8 +237,7 @@ class Decoding:
             self._decide(token, logits[num_right])
             if num_right == len(guesses) or self._is_over():
                 break
-            guess = guesses[num_right]
-            if token != guess.token or self.pending != list(guess.step.tokens):
+            if token != guesses[num_right].token or not guesses[num_right].is_as_taken(self.output.step):
                 break
             self._fed += self.pending
             self.length += len(self.pending)

@@ -1,10 +1,12 @@
 """Guesses of the next tokens of one stream, and the pass that checks them.
 
-A guess is a token that stood after the same text before (`stcon.engine.lookup`), with what the control says follows it:
-a chain of steps, each from where the one before leads. They are fed behind the tokens that have to be fed anyway, and a
-token is drawn after each (`stcon.models.span_draws`). Draws count as long as they are the tokens that were guessed, and
-the first that is not counts too. So every pass gives at least the token it would have given, and each right guess saves
-one.
+A guess is a token that stood after the same text before (`stcon.engine.lookup`), and that leads to where nothing is
+forced. A chain of them is fed behind the tokens that have to be fed anyway, and a token is drawn after each
+(`stcon.models.span_draws`). Draws count as long as they are the tokens that were guessed, and the first that is not
+counts too. So every pass gives at least the token it would have given, and each right guess saves one.
+
+The chain follows the machine alone, since the device waits for it: whether the control, when it is asked, gives what
+was taken for granted is found out once the guess was right (`is_as_taken`).
 
 **When.** A pass of several tokens costs more than one of one (on an H200 1.25 times, by the lean runner; 1.7 for a
 model so small that launches are all it does). So guesses ride free where forced text is fed; else they are made after
@@ -13,15 +15,18 @@ two equal tokens while they have been right often enough, after three when they 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stcon.engine.control import Step
+import numpy as np
+
+from stcon.engine.control import LimitedControl, PlannedControl, Step
 from stcon.engine.lookup import SIZES, Lookup
-from stcon.errors import StconError
+from stcon.engine.sampling import Int32
+from stcon.engine.thinking import ThinkingControl
 
 if TYPE_CHECKING:
+    from stcon.constraint.forced import Kernel
     from stcon.engine.control import Control
     from stcon.engine.output import Output
     from stcon.models.span_draws import SpanDraws
@@ -34,12 +39,16 @@ class Guess(NamedTuple):
     """One of a chain.
 
     Attributes:
-        token: that may be drawn after the step before.
-        step: what follows if it is.
+        token: that may be drawn after the one before.
+        config: int32[67], the configuration after it.
     """
 
     token: int
-    step: Step
+    config: Int32
+
+    def is_as_taken(self, step: Step) -> bool:
+        """Whether `step`, which the control gave for the token, leaves the draw after it as it was made."""
+        return step.tokens == (self.token,) and is_drawn(step) and step.place is not None and not step.place.min_bytes
 
 
 class Guesser:
@@ -77,23 +86,20 @@ class Guesser:
 
         Args:
             num_fed: tokens that have to be fed anyway.
-            room: most tokens of the guesses with their steps.
+            room: most guesses.
         """
-        step = self.output.step
+        step, kernel = self.output.step, _kernel(self.output.control)
         self._is_alone = num_fed == 1
-        place = self._lookup.find(least=self._least()) if _is_drawn(step) else None
-        if place is None:
+        place = self._lookup.find(least=self._least()) if is_drawn(step) and step.limit is None else None
+        if place is None or kernel is None or step.place is None:
             return []
-        control, guesses = copy.copy(self.output.control), list[Guess]()
-        for token in self._lookup.following(place, self.draws.num_draws - 1):
-            following = _chosen(control, step, token)
-            if following is None or not _is_drawn(following) or len(following.tokens) > room:
+        config, guesses = step.place.config, list[Guess]()
+        for token in self._lookup.following(place, min(room, self.draws.num_draws - 1)):
+            after, data = config.copy(), self.output.vocabulary.token_bytes(token)
+            if data is None or not kernel.advance(after, data) or kernel.forced(after, 1) or kernel.accepts(after):
                 break
-            guesses.append(Guess(token, following))
-            room -= len(following.tokens)
-            step = following
-            if following.tokens != (token,):
-                break  # forced text follows: what stood there before is another place's
+            guesses.append(Guess(token, after))
+            config = after
         return guesses
 
     def launch(self, fed: Sequence[int], length: int, position: int, guesses: Sequence[Guess]) -> None:
@@ -105,21 +111,21 @@ class Guesser:
             position: of the next token in the output.
             guesses: from `chain`.
         """
-        inbox = self.draws.inbox.host
-        span = [*fed, *(token for guess in guesses for token in guess.step.tokens)]
-        inbox["tokens"][0, : len(span)] = span
+        inbox, place = self.draws.inbox.host, self.output.step.place
+        assert place is not None, "there is no chain otherwise"
+        for config in (place.config, *(guess.config for guess in guesses)):
+            self.draws.walker.include(self.grammar, config)
+        count, span = len(guesses) + 1, len(fed) + len(guesses)
+        inbox["tokens"][0, :span] = [*fed, *(guess.token for guess in guesses)]
         inbox["lengths"][0] = length
-        inbox["config"][:, 0], inbox["places"][:] = -1, 0  # draws that are not wanted
+        inbox["config"][count:, 0], inbox["places"][count:] = -1, 0  # draws that are not wanted
+        inbox["places"][:count] = np.arange(len(fed) - 1, span)
+        inbox["positions"][:count] = np.arange(position, position + count)
         inbox["grammar"][:] = self.grammar
-        at = len(fed)
-        for draw, step in enumerate([self.output.step, *(guess.step for guess in guesses)]):
-            if draw:
-                at, position = at + len(step.tokens), position + len(step.tokens)
-            place = step.place
-            assert place is not None, "a chain ends where the device cannot draw"
-            inbox["places"][draw], inbox["positions"][draw] = at - 1, position
-            inbox["config"][draw], inbox["min_bytes"][draw] = place.config, place.min_bytes
-        self.draws.feed(len(span), greedy=self.output.sampling.greedy)
+        inbox["config"][:count] = [place.config, *(guess.config for guess in guesses)]
+        inbox["min_bytes"][:] = 0
+        inbox["min_bytes"][0] = place.min_bytes
+        self.draws.feed(span, greedy=self.output.sampling.greedy)
 
     def settle(self, num_right: int, num_guesses: int) -> None:
         """Note how many of the guesses of a pass were right."""
@@ -133,17 +139,15 @@ class Guesser:
         return SIZES[0] if self._is_alone and self.gain < ENOUGH else SIZES[-1]
 
 
-def _is_drawn(step: Step) -> bool:
-    """Whether the device finds by itself what may be drawn after `step`, whatever else is said of it."""
-    is_open = not step.is_done and step.limit is None and step.later is None
-    return is_open and step.place is not None and step.place.is_exact
+def is_drawn(step: Step) -> bool:
+    """Whether the device finds by itself what may be drawn after `step`, limits apart."""
+    return not step.is_done and step.later is None and step.place is not None and step.place.is_exact
 
 
-def _chosen(control: Control, step: Step, token: int) -> Step | None:
-    """What follows `token` after `step`; None where it may not come, and where that is not known."""
-    if step.mask is None or not int(step.mask[token >> 5]) >> (token & 31) & 1:
-        return None
-    try:
-        return control.choose(token)
-    except StconError:
-        return None
+def _kernel(control: Control) -> Kernel | None:
+    """What the control steps with; None where only it knows."""
+    if isinstance(control, ThinkingControl):
+        return None if control.answer is None else _kernel(control.answer)
+    if isinstance(control, LimitedControl):
+        return control.planner.planner.kernel
+    return control.planner.kernel if isinstance(control, PlannedControl) else None

@@ -106,6 +106,11 @@ class ThinkingControl:
         """How the answer is decoded."""
         return self._mode if self._inner is None else self._inner.mode
 
+    @property
+    def answer(self) -> Control | None:
+        """The control of the answer; None while it thinks."""
+        return self._inner
+
     def begin(self) -> Step:
         """Nothing, or the mark and the answer's beginning where there is no room to think.
 

@@ -59,6 +59,9 @@ class Walker(Protocol):
     def build_missing(self) -> bool:
         """Build the rows of edges that were missing; False if none was."""
 
+    def include(self, grammar: int, config: Int32, /) -> None:
+        """Make sure that the device knows the states and symbols of a configuration that the host computed."""
+
 
 class StepGraphs:
     """The steps of B rows over one cache. One thread at a time.

@@ -125,7 +125,9 @@ class DeviceDraws:
             step, sampling = output.step, output.sampling
             place = step.place
             if place is not None and place.is_exact and output.grammar is not None:
-                host["grammar"][row] = self._index(output.grammar.machine)
+                index = self._index(output.grammar.machine)
+                self._walker.include(index, place.config)
+                host["grammar"][row] = index
                 host["config"][row] = place.config
                 host["min_bytes"][row] = place.min_bytes
             elif step.mask is not None:

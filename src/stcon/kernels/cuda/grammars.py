@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from stcon.errors import InvalidOption, TooLarge
 from stcon.grammar.cfg.stacks import require_deterministic
+from stcon.grammar.locks import lock_of
 from stcon.grammar.machine import DEAD, Machine
-from stcon.kernels.cpu import lock_of
 from stcon.kernels.cuda.tables import STRUCT_WORDS, DeviceTables, TableBuilder
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ class _Entry:
         self.builder = TableBuilder(machine, need)
         self.data: torch.Tensor | None = None
         self.nbytes = 0
+        self.num_states = self.num_symbols = 0  # in the tables on the device
+
+    def build(self) -> DeviceTables:
+        """The tables as they are now. Hold the machine's lock."""
+        self.num_states, self.num_symbols = self.machine.num_states, self.machine.num_symbols
+        return self.builder.build()
 
 
 class CudaGrammars:
@@ -82,7 +88,7 @@ class CudaGrammars:
         entry = _Entry(machine, need)
         with lock_of(machine):
             self._build_ahead(machine, [machine.start])
-            tables = entry.builder.build()
+            tables = entry.build()
         index = self._free.pop()
         self._entries[index] = entry
         self._upload(index, tables)
@@ -100,8 +106,24 @@ class CudaGrammars:
         entry = self._entry(index)
         with lock_of(entry.machine):
             self._build_ahead(entry.machine, states)
-            tables = entry.builder.build()
+            tables = entry.build()
         self._upload(index, tables)
+
+    def include(self, index: int, config: NDArray[np.int32]) -> None:
+        """Upload the tables again if `config`, which the host computed, has a state or symbol that they are older than.
+
+        Kernels take it for granted that a row's configuration is one of their tables'. What they compute themselves is.
+
+        Args:
+            index: the grammar's number.
+            config: int32[CONFIG_WORDS].
+
+        Cost: a microsecond, mostly; else that of `build`.
+        """
+        entry, depth = self._entry(index), int(config[1])
+        is_known = int(config[0]) < entry.num_states
+        if not is_known or (depth and int(config[3 : 3 + depth].max()) >= entry.num_symbols):
+            self.build(index, [int(config[0])])
 
     def machine(self, index: int) -> Machine:
         """The machine of grammar `index`."""

@@ -111,6 +111,10 @@ class CudaWalker:
         for tensor in (self.missing, self.refused):
             tensor[row] = -1
 
+    def include(self, grammar: int, config: NDArray[np.int32]) -> None:
+        """Before a row is put where the host's kernel got to: see `CudaGrammars.include`."""
+        self.grammars.include(grammar, config)
+
     def configuration(self, row: int) -> Configuration | None:
         """Where `row` stands; None: finished. Waits for the device."""
         words = self.config[row].cpu().numpy()
