@@ -31,6 +31,7 @@ from models_shapes import QWEN3_5_2B, random_network
 from stcon.bench.throughput import mixed_tasks
 from stcon.engine.batch import Request
 from stcon.engine.batch.choose import _draws
+from stcon.engine.batch.static import _Call
 from stcon.models.lean.model import LeanModel
 from stcon.models.text import PromptText
 
@@ -176,6 +177,25 @@ class Bench:
         events[1].synchronize()
         return float(events[0].elapsed_time(events[1])) / times
 
+    def step_ms(self, streams: int, tokens: int, *, times: int = 20) -> float:
+        """Milliseconds of a forward pass of `tokens` tokens for so many rows, in its graph; contexts of 200 tokens."""
+        rows = self.rows
+        shape = rows._shape(streams, [1] * (streams - 1) + [min(16, tokens - streams + 1)])
+        shape = (shape[0], shape[1], tokens if shape[2] else 0)
+        host = rows._inbox.host
+        host["lengths"][:], host["counts"][:], host["tokens"][:] = 200, 0, 7
+        host["counts"][:streams] = _spread(streams, tokens)
+        rows._inbox.send()
+        call = rows._steps.setdefault(shape, _Call(rows, *shape))
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        for number in range(times + 5):
+            if number == 5:
+                events[0].record()
+            call()
+        events[1].record()
+        events[1].synchronize()
+        return float(events[0].elapsed_time(events[1])) / times
+
     def stock(self, network: Any, streams: int) -> stock.Stock:
         """The same tasks by transformers and llguidance, in one batch."""
         tasks = [self.tasks[i % 9][0] for i in range(streams)]
@@ -183,6 +203,18 @@ class Bench:
         scripts = [[*self.vocabulary.encode(text), self.vocabulary.end_ids[0]] for text in texts]
         prompts = [self.prompts[i % 9] for i in range(streams)]
         return stock.generate(network, self.vocabulary, tasks, prompts, scripts)
+
+
+def _spread(streams: int, tokens: int) -> list[int]:
+    """So many tokens over the rows: one each, the rest in spans of up to five, as forced text comes."""
+    counts, row = [1] * streams, 0
+    left = tokens - streams
+    while left > 0:
+        more = min(4, left, 16 - counts[row % streams])
+        counts[row % streams] += more
+        left -= more
+        row += 1
+    return counts
 
 
 class _Window:
@@ -275,6 +307,9 @@ def table(report: dict[str, Any]) -> list[str]:
         steps = "  ".join(f"{run['step_ms']:.2f} ({run['host_ms']:.2f})" for run in mine)
         drawn = mine[-1]["tokens"] / max(mine[-1]["sampled"], 1)
         lines.append(f"{streams:>4}{rates}   {best:>6.2f}x   {steps}   {drawn:.2f}")
+    for key, values in report["steps_ms"].items():
+        times = ", ".join(f"{tokens} tokens {ms:.2f}" for tokens, ms in values.items())
+        lines.append(f"forward pass alone, {key} rows, ms: {times}")
     for key, value in report["draws"].items():
         lines.append(f"walk and draw, {key} rows: {value}")
     for run in report["stock"]:
@@ -303,7 +338,7 @@ def main() -> int:
     began = perf_counter()
     numbers = [int(part) for part in options.streams.split(",")]
     report: dict[str, Any] = {"machine": machine(), "command": " ".join(sys.argv), "red": [], "draws": {}, "stock": []}
-    report["runs"] = []
+    report |= {"runs": [], "steps_ms": {}}
     bench = Bench(options.device, max(numbers), tiny=options.tiny)
     print(f"made {perf_counter() - began:.0f} s", flush=True)
     if not options.no_check:
@@ -352,6 +387,9 @@ def measure(bench: Bench, streams: int, report: dict[str, Any], *, is_cuda: bool
         step = next(r["step_ms"] for r in report["runs"] if r["streams"] == streams and r["feeding"] == "drip")
         text = f"greedy {greedy:.3f} ms ({greedy / step:.1%} of a dripped step), sampled {sampled:.3f} ms"
         report["draws"][str(streams)] = text
+    if is_cuda:
+        sizes = [streams] + [size for size in (32, 64, 128, 256) if streams < size <= 4 * streams]
+        report["steps_ms"][str(streams)] = {str(size): bench.step_ms(streams, size) for size in sizes}
 
 
 if __name__ == "__main__":
