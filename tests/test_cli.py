@@ -415,3 +415,20 @@ def test_a_notice_of_slow_work_is_given_once() -> None:
     _notices.tell_compiling()
     assert heard == ["compiling"]
     assert not _notices.compiling
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_complete(shell: str) -> None:
+    """The script names the program, and what it calls gives commands and options."""
+    script = CliRunner().invoke(cli, ["completion", shell])
+    assert script.exit_code == 0
+    assert "_STCON_COMPLETE" in script.stdout
+    words = {"COMP_WORDS": "stcon expl", "COMP_CWORD": "1" if shell != "fish" else "expl"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from stcon.cli import cli; cli.main(prog_name='stcon')"],
+        env={**os.environ, "_STCON_COMPLETE": f"{shell}_complete", **words},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "explain" in done.stdout
