@@ -142,7 +142,7 @@ def engines(subject: Subject) -> dict[str, Engine]:
 
 def measure(subject: Subject, rounds: int, *, with_stock: bool) -> dict[str, Any]:
     """Every engine on every extraction: two rounds to capture graphs and check, then `rounds` that are timed."""
-    engine = engine_of(subject)
+    engine, made = engine_of(subject), engines(subject)
     tasks = load_all()
     prompts = {task.name: prompt_of(subject, task) for task in tasks}
     longest = max(map(len, prompts.values())) + LIMIT + 16
@@ -150,38 +150,29 @@ def measure(subject: Subject, rounds: int, *, with_stock: bool) -> dict[str, Any
     warm_up(engine, longest, spans=(1,))
     report: dict[str, Any] = {"model": subject.name, "warm_up_s": perf_counter() - started, "failures": []}
     runs: dict[tuple[str, str], dict[str, Any]] = {}
-    for number in range(rounds + 2):
-        for name, (make, ahead, guess, forgets) in engines_once(subject).items():
-            engine.ahead, engine.guess = ahead, guess
-            for task in tasks:
-                subject.prepare(task, prompts[task.name])
-                if forgets:
-                    quiet._shared.clear()
-                torch.cuda.synchronize()
-                result = engine.decode(make(task, prompts[task.name]))
-                tokens = [token.id for token in result.tokens]
-                run = runs.setdefault((name, task.name), run_of(result, tokens))
-                if tokens != run["tokens"]:
-                    report["failures"].append(f"{name}, {task.name}: tokens differ between rounds")
-                if number >= 2:
-                    run["decode_s"].append(result.decode_s)
-                    run["prefill_s"].append(result.prefill_s)
+    turns = [(number, name) for number in range(rounds + 2) for name, each in made.items() if not each.forgets]
+    turns += [(number, name) for number in range(rounds + 2) for name, each in made.items() if each.forgets]  # apart
+    for number, name in turns:
+        make, engine.ahead, engine.guess, forgets = made[name]
+        for task in tasks:
+            subject.prepare(task, prompts[task.name])
+            if forgets:
+                quiet._shared.clear()
+            torch.cuda.synchronize()
+            result = engine.decode(make(task, prompts[task.name]))
+            tokens = [token.id for token in result.tokens]
+            run = runs.setdefault((name, task.name), run_of(result, tokens))
+            if tokens != run["tokens"]:
+                report["failures"].append(f"{name}, {task.name}: tokens differ between rounds")
+            if number >= 2:
+                run["decode_s"].append(result.decode_s)
+                run["prefill_s"].append(result.prefill_s)
     report["failures"] += invalid(runs, tasks)
     report["runs"] = [{"engine": name, "task": task, **run} for (name, task), run in runs.items()]
     report["steps"] = steps.measure(subject, engine)
     if with_stock and subject.stock is not None and not report["failures"]:
         report["runs"] += stock(subject, prompts)
     return report
-
-
-_made: dict[int, dict[str, Engine]] = {}
-
-
-def engines_once(subject: Subject) -> dict[str, Engine]:
-    """`engines`, made once."""
-    if id(subject) not in _made:
-        _made[id(subject)] = engines(subject)
-    return _made[id(subject)]
 
 
 def prompt_of(subject: Subject, task: Workload) -> list[int]:
