@@ -262,3 +262,26 @@ def test_a_body_that_does_not_come_is_given_up():
         slow.settimeout(60)
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
         assert httpx.post(server.url + CHAT, json=body(), timeout=60).status_code == 200
+
+
+def test_a_table_is_built_once_for_all_who_ask_at_once(monkeypatch):
+    """Eight requests at once under a new grammar: one table."""
+    from stcon.constraint import budget
+
+    built, build = [], budget.NeedTable
+
+    def counted(*arguments):
+        built.append(arguments)
+        time.sleep(0.05)
+        return build(*arguments)
+
+    monkeypatch.setattr(budget, "NeedTable", counted)
+    with running(preparing=8) as server:
+        asked = body(1, response_format=strict({**SCHEMA, "title": "at once"}))
+
+        async def main():
+            async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
+                return await asyncio.gather(*(client.post(CHAT, json=asked) for _ in range(8)))
+
+        assert {answer.status_code for answer in asyncio.run(main())} == {200}
+    assert 1 <= len(built) <= 2  # the grammar itself may be compiled twice at once

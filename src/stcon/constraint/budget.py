@@ -222,7 +222,11 @@ def budget_for(kernel: CpuKernel) -> Budget:
     with _lock:
         budget = _budgets.get(kernel)
     if budget is None:
-        budget = _budget(kernel)
-        with _lock:
-            budget = _budgets.setdefault(kernel, budget)
+        with kernel.lock:  # held while a table is built: who comes meanwhile finds it
+            with _lock:
+                budget = _budgets.get(kernel)
+            if budget is None:
+                budget = _budget(kernel)
+                with _lock:
+                    _budgets[kernel] = budget
     return budget
