@@ -22,7 +22,17 @@ from stcon.errors import RequestError
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="P")
 @click.option("--slots", type=click.IntRange(1, 4096), default=8, show_default=True, metavar="N", help="Rows at once.")
 @click.option("--api-key", envvar="STCON_API_KEY", metavar="K", help="What clients must send.  [env: STCON_API_KEY]")
-def serve(*, model_name: str | None, weights: str, host: str, port: int, slots: int, api_key: str | None) -> int:
+@click.option("--parallel", is_flag=True, help="Draft the fields of constrained answers side by side, certified.")
+def serve(
+    *,
+    model_name: str | None,
+    weights: str,
+    host: str,
+    port: int,
+    slots: int,
+    api_key: str | None,
+    parallel: bool,
+) -> int:
     """Serve OpenAI's interface: chat, text completions, responses, models; and a page to try it, at /.
 
     Constraints: response_format, tools, structured_outputs, guided_*, grammar, json_schema. See docs/server.md.
@@ -42,6 +52,6 @@ def serve(*, model_name: str | None, weights: str, host: str, port: int, slots: 
     batch = Batch(rows_for(model, slots), max_waiting=64 * slots)
     click.echo(str(batch.memory), err=True)
     warm_up(batch)
-    app = Server(batch.start(), name=model.name, api_key=api_key).app()
+    app = Server(batch.start(), name=model.name, api_key=api_key, parallel=parallel).app()
     uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=60)
     return 0

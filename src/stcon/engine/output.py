@@ -159,6 +159,7 @@ class Output:
         pending: emitted (or prompt) tokens that were not fed yet; whoever feeds them takes them out.
         finish: why it ended; None while it goes on.
         tokens: everything emitted.
+        parallel, decisions: what a loop over several rows says of how it came about (see `Generation`).
 
     Raises:
         PromptTooLong: prompt and one token do not fit the context.
@@ -201,6 +202,8 @@ class Output:
         self.passes = self.sampled = 0
         self.prefill_s = self.mask_s = 0.0
         self.logprobs: list[Logprobs | None] | None = None if logprobs is None else []
+        self.parallel: Report | None = None
+        self.decisions: tuple[Decision, ...] | None = None
         self._num_alternatives = logprobs or 0
         self._adjustment = adjustment or Adjustment()
         self._emitted: Counter[int] = Counter()
@@ -356,6 +359,8 @@ class Output:
             thinking=None if self._thoughts is None else self._thoughts.text,
             thinking_tokens=num_thinking,
             need=self._least,
+            parallel=self.parallel,
+            decisions=self.decisions,
         )
 
     # ------------------------------------------------------------------------------------------------- drawing

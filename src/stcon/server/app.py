@@ -13,7 +13,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from stcon.engine.batch import Batch, Handle
-from stcon.errors import Overloaded, RequestError
+from stcon.errors import InvalidOption, Overloaded, RequestError
 from stcon.server.answers import Answer, Kind
 from stcon.server.checks import grammar_report
 from stcon.server.grammars import Grammars
@@ -79,10 +79,20 @@ class Server:
         name: the model's id; ``"default"`` names it too.
         api_key: what clients must send as a bearer token; None: nothing.
         limits: see `Limits`.
+        parallel: constrained outputs are decoded side by side where that goes with the request and it says nothing.
     """
 
-    def __init__(self, batch: Batch, *, name: str, api_key: str | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        name: str,
+        api_key: str | None = None,
+        limits: Limits | None = None,
+        parallel: bool = False,
+    ) -> None:
         self.batch = batch
+        self.parallel = parallel
         self.name = name
         self.limits = limits or Limits()
         self.grammars = Grammars(vocabulary=batch.model.model.vocabulary)
@@ -166,13 +176,17 @@ class Server:
 
     def _submit_response(self, body: dict[str, Any]) -> Handle:
         try:
-            return self.batch.submit(chat_request(as_chat_body(body), self.model, self.grammars))
+            return self._submit("chat", as_chat_body(body))
         except BadRequest as error:
             raise renamed(error) from None
 
     def _submit(self, kind: Kind, body: dict[str, Any]) -> Handle:
         build = chat_request if kind == "chat" else text_request
-        return self.batch.submit(build(body, self.model, self.grammars))
+        request = build(body, self.model, self.grammars)
+        if self.parallel and not request.is_aside and "parallel" not in (body.get("stcon") or {}):
+            with suppress(InvalidOption):  # with something that does not go together
+                request = replace(request, parallel=True)
+        return self.batch.submit(request)
 
     # ------------------------------------------------------------------------------------------------- inside
 

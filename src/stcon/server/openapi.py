@@ -90,10 +90,12 @@ def _own(*more: str) -> Schema:
         "mode": {"enum": ["canonical", "any", "mask", "free"]},
         "guards": _object({"repeat": _FLAG, "max_calls": _nullable(_COUNT), "same_call": _FLAG}),
         "trace": _FLAG,
+        "parallel": _FLAG,
+        "decide": {"enum": ["token", "sequence"]},
         "thinking": {"anyOf": [_FLAG, _object({"max_tokens": _nullable(_COUNT)})]},
         "tool_format": _TEXT,
     }
-    kept = {"budget", "mode", "guards", "trace", *more}
+    kept = {"budget", "mode", "guards", "trace", "parallel", "decide", *more}
     return _nullable(_object({name: schema for name, schema in settings.items() if name in kept}))
 
 

@@ -132,7 +132,15 @@ def _request(
 ) -> Request:
     """What both kinds of bodies share."""
     own = _typed(body, "stcon", dict, {})
-    known = {"budget", "mode", "guards", "trace", *(("tool_format", "thinking") if "messages" in body else ())}
+    known = {
+        "budget",
+        "mode",
+        "guards",
+        "trace",
+        "parallel",
+        "decide",
+        *(("tool_format", "thinking") if "messages" in body else ()),
+    }
     unknown = set(own) - known
     if unknown:
         raise BadRequest(f"stcon: unknown setting {min(unknown)!r}", f"stcon.{min(unknown)}")
@@ -154,6 +162,8 @@ def _request(
             guards=guards,
             report_need=_typed(own, "trace", bool, False, "stcon."),
             thinking=thinking,
+            parallel=_typed(own, "parallel", bool, False, "stcon."),
+            decide=_typed(own, "decide", str, "token", "stcon."),
         ),
     )
     assert isinstance(request, Request), "built above"

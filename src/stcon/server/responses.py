@@ -10,7 +10,8 @@ from stcon.server.refusals import BadRequest
 from stcon.server.replies import FINISH, message_of
 
 if TYPE_CHECKING:
-    from stcon.engine.output import Generation, Logprobs
+    from stcon.engine.output import Decision, Generation, Logprobs
+    from stcon.engine.parallel import Report
     from stcon.engine.stream import Token
     from stcon.grammar.grammar import Grammar
     from stcon.vocab.vocabulary import Vocabulary
@@ -87,16 +88,39 @@ def usage(generations: Sequence[Generation], cached: int) -> dict[str, Any]:
     }
 
 
-def own_usage(generations: Sequence[Generation]) -> dict[str, int | None]:
+def own_usage(generations: Sequence[Generation]) -> dict[str, Any]:
     """What is ours: passes of the model, tokens written without asking it, and the fewest an output could take.
 
-    The last is None where nothing is enforced, or no limit is kept.
+    The last is None where nothing is enforced, or no limit is kept. With ``"parallel"``, how it came about; with
+    ``"decide": "sequence"``, what was decided, with the log-probability of each option.
     """
-    return {
+    own: dict[str, Any] = {
         "passes": sum(generation.passes for generation in generations),
         "forced_tokens": sum(generation.forced for generation in generations),
         "need": generations[0].need if generations else None,
     }
+    for generation in generations[:1]:  # these come alone
+        if generation.parallel is not None:
+            own["parallel"] = _parallel(generation.parallel)
+        if generation.decisions is not None:
+            own["decisions"] = [_decision(decision) for decision in generation.decisions]
+    return own
+
+
+def _parallel(report: Report) -> dict[str, Any]:
+    return {
+        "fields": report.fields,
+        "sequential_passes": report.sequential_passes,
+        "rounds": report.num_rounds,
+        "looks": len(report.rounds) - report.num_rounds,
+        "row_passes": report.row_passes,
+        "accepted": sum(round.accepted for round in report.rounds),
+        "repaired": sum(len(round.failed) for round in report.rounds),
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    return {"at": decision.at, "options": [option._asdict() for option in decision.options]}
 
 
 def error_body(error: Exception) -> tuple[int, dict[str, Any]]:

@@ -96,9 +96,10 @@ class Decoder:
 
     Args:
         rows: computes; used by nobody else during a pass.
-        output: begins with the prompt `prompt_ids`; not begun.
+        output: begun, with the prompt `prompt_ids`.
         machine: of the output's grammar.
         planner: of its control.
+        chunk: most tokens of the prompt in a pass; None: any number, all of it where rows can be cut.
     """
 
     def __init__(
@@ -109,11 +110,14 @@ class Decoder:
         machine: Machine,
         planner: Planner,
         settings: Settings,
+        *,
+        chunk: int | None = None,
     ) -> None:
         self.rows = rows
         self.output = output
         self.prompt = list(prompt_ids)
         self.settings = settings
+        self.chunk = chunk
         self.front = Front(machine, settings.max_plans)
         room = min(rows.row_tokens, rows.model.context_length)
         self.drafting = Drafting(rows, planner, machine, output.control.mode, settings.max_drawn, room)
@@ -129,7 +133,7 @@ class Decoder:
         self._num_read = 0  # tokens of the output that `front` has read
         self._row_passes = self._fed = 0
 
-    def run(self) -> Report:
+    def run(self) -> None:
         """Decode to the end.
 
         Raises:
@@ -137,7 +141,7 @@ class Decoder:
         """
         for _ in self.passes():
             pass
-        return self.report()
+        self.output.parallel = self.report()
 
     def passes(self) -> Iterator[None]:
         """Decode to the end, and stop after each pass; rows are given back at the end, or when the iterator is closed.
@@ -147,7 +151,6 @@ class Decoder:
             DecodingError, LimitTooSmall: as the sequential decoder does.
         """
         try:
-            self.output.begin()
             self.front.plan()
             self._num_fields = len(self.front.fields)
             self._read_output()
@@ -155,11 +158,11 @@ class Decoder:
                 if not self.output.pending:
                     raise InvalidOption("the prompt is empty; a model needs at least one token to go on from")
                 self._row = self.rows.join(min(self.drafting.room, len(self.prompt) + self.output.limit))
-                if not self.rows.can_truncate and len(self.front.fields) > 1 and len(self.prompt) > 1:
-                    self._read_prompt()
+                yield from self._read_prompt()
             while self.output.finish is None:
                 self._pass()
                 self._look_around()
+                self.output.parallel = self.report()
                 yield
         finally:
             self._leave_all()
@@ -178,12 +181,24 @@ class Decoder:
 
     # ------------------------------------------------------------------------------------------------- passes
 
-    def _read_prompt(self) -> None:
-        """Read the prompt but for its last token, so that drafts can begin after it where rows cannot be cut."""
-        pending, self._num_shared = self.output.pending, len(self.prompt) - 1
-        self._feed([Span(self._row, pending[: self._num_shared], False)], [])
-        del pending[: self._num_shared]
-        self._prompt_row = self.rows.copy(self._row, self._num_shared, self._num_shared)
+    def _read_prompt(self) -> Iterator[None]:
+        """Read so much of the prompt as must be read apart: by chunks, and where rows cannot be cut up to its end.
+
+        There drafts begin after a copy of a row that holds it but for its last token.
+        """
+        pending, has_drafts = self.output.pending, not self.rows.can_truncate and len(self.front.fields) > 1
+        left = len(self.prompt) - 1 if has_drafts else len(pending) - 1
+        chunk = self.chunk or (left if has_drafts else len(pending))
+        while left >= chunk or (has_drafts and left):
+            size = min(left, chunk)
+            self._feed([Span(self._row, pending[:size], False)], [])
+            del pending[:size]
+            left -= size
+            if self.chunk:
+                yield
+        if has_drafts and len(self.prompt) > 1:
+            self._num_shared = len(self.prompt) - 1
+            self._prompt_row = self.rows.copy(self._row, self._num_shared, self._num_shared)
 
     def _pass(self) -> None:
         """One pass: the front with a guess at what comes next, and every row that drafts."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
 from threading import Lock
 from time import perf_counter
@@ -85,10 +84,10 @@ def generate(
         adjustment=adjustment,
     )
     with rows_of(model, len(prompt_ids) + output.limit, rows) as ours:
+        output.begin()
         planner = planner_of(output.control)
-        decoder = Decoder(ours, output, prompt_ids, machine_of(grammar), planner, settings or Settings())
-        report = decoder.run()
-    return replace(output.result(perf_counter() - started), parallel=report)
+        Decoder(ours, output, prompt_ids, machine_of(grammar), planner, settings or Settings()).run()
+    return output.result(perf_counter() - started)
 
 
 def planner_of(control: Control) -> Planner:

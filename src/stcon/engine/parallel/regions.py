@@ -17,7 +17,6 @@ Source: the paper's Section D.5 (finite regions) and Appendix I.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +39,7 @@ from stcon.errors import InvalidOption
 if TYPE_CHECKING:
     from stcon.constraint.forced import Planner
     from stcon.grammar.grammar import Grammar
+    from stcon.grammar.machine import Machine
     from stcon.models.base import Model
 
 MAX_OPTIONS = 64
@@ -93,8 +93,10 @@ def decide(
         stream=stream,
     )
     with rows_of(model, len(prompt_ids) + output.limit, rows) as ours:
-        decisions = _Decider(ours, output, Front(machine_of(grammar), MAX_PLANS), max_options).run()
-    return replace(output.result(perf_counter() - started), decisions=tuple(decisions))
+        output.begin()
+        for _ in Decider(ours, output, machine_of(grammar), max_options).passes():
+            pass
+    return output.result(perf_counter() - started)
 
 
 class _Scored(NamedTuple):
@@ -106,29 +108,44 @@ class _Scored(NamedTuple):
     ends: bool
 
 
-class _Decider:
-    """The loop of one stream, which stops at finite regions."""
+class Decider:
+    """The loop of one stream, which stops at finite regions.
 
-    def __init__(self, rows: BatchModel, output: Output, front: Front, max_options: int) -> None:
+    Args:
+        rows: computes; used by nobody else during a pass.
+        output: begun.
+        machine: of its grammar.
+        max_options: texts of a field at most.
+        chunk: most tokens of the prompt in a pass; None: any number.
+    """
+
+    def __init__(
+        self, rows: BatchModel, output: Output, machine: Machine, max_options: int, *, chunk: int | None = None
+    ) -> None:
         self.rows = rows
         self.output = output
-        self.front = front
+        self.front = Front(machine, MAX_PLANS)
         self.max_options = max_options
+        self.chunk = chunk
         self.planner = planner_of(output.control)
         self._row = -1
         self._num_read = 0
         self._decided = -1  # the last field that was looked at, by the tokens before it
 
-    def run(self) -> list[Decision]:
-        """Decode to the end."""
-        output, decisions = self.output, []
-        output.begin()
+    def passes(self) -> Iterator[None]:
+        """Decode to the end, and stop after each pass or decision; the row is given back when the iterator ends."""
+        output = self.output
+        output.decisions = ()
         self.front.plan()
         self._read()
         if output.finish is None and not output.pending:
             raise InvalidOption("the prompt is empty; a model needs at least one token to go on from")
         self._row = self.rows.join(output.num_prompt + output.limit)
         try:
+            while self.chunk and len(output.pending) > self.chunk:
+                self._feed([Span(self._row, output.pending[: self.chunk], False)])
+                del output.pending[: self.chunk]
+                yield
             while output.finish is None:
                 decision = self._decide()
                 if decision is None:
@@ -136,11 +153,11 @@ class _Decider:
                     output.pending.clear()
                     output.take(logits)
                 else:
-                    decisions.append(decision)
+                    output.decisions += (decision,)
                 self._read()
+                yield
         finally:
             self.rows.leave(self._row)
-        return decisions
 
     def _read(self) -> None:
         fresh = self.output.tokens[self._num_read :]
