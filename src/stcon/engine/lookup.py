@@ -26,9 +26,6 @@ class Lookup:
         self._after: dict[tuple[int, ...], int] = {}
         self.extend(tokens)
 
-    def __len__(self) -> int:
-        return len(self._tokens)
-
     def extend(self, tokens: Sequence[int]) -> None:
         """Go on with `tokens`."""
         for token in tokens:
@@ -38,14 +35,13 @@ class Lookup:
                     self._after[tuple(self._tokens[end - size : end])] = end
             self._tokens.append(token)
 
-    def find(self, then: Sequence[int] = (), *, least: int = SIZES[-1]) -> int | None:
-        """Where the text went on after its last tokens, `then` added to them, when they stood there last.
+    def find(self, *, least: int = SIZES[-1]) -> int | None:
+        """Where the text went on after its last tokens when they stood there last.
 
         Args:
-            then: a few more tokens, taken as the end of the text.
             least: how many tokens must be the same.
         """
-        end = [*self._tokens[len(self._tokens) - SIZES[0] :], *then]
+        end = self._tokens[-SIZES[0] :]
         for size in SIZES:
             if least <= size <= len(end):
                 place = self._after.get(tuple(end[len(end) - size :]))
