@@ -6,25 +6,41 @@
 // enough to be copied into a block's shared memory, where a step costs tens of cycles, not hundreds.
 //
 // No header is included: NVRTC compiles this text as it is, and so does a C++ compiler behind a small shim in the tests.
+// Metal's compiler takes it too (stcon/kernels/mlx): there every pointer and reference names its address space.
 #pragma once
 
+#ifdef __METAL_VERSION__
+#define DEVICE device
+#define THREAD thread
+#define CONSTANT constant
+#define __device__
+#define __forceinline__ inline
+#define __align__(bytes) alignas(bytes)
+#define __popcll(bits) ((int)popcount(bits))
+typedef unsigned long u64;
+typedef long i64;
+#else
+#define DEVICE
+#define THREAD
+#define CONSTANT
+typedef unsigned long long u64;
+typedef long long i64;
+#endif
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
 
-constexpr int DEAD = -1, UNBUILT = -2, ACTION = -3;
-constexpr int FINAL = 1, RESET = 2, COUNT = 4;
-constexpr int TEXT = 8;      // every plain character leads back to this state
-constexpr int BOUNDED = 16;  // the counter is tested on entry
-constexpr int FREE = 32;     // TEXT, and neither this state nor those inside characters are bounded
-constexpr int MIXED = -2;
-constexpr int STACK_CAP = 64, CONFIG_WORDS = 3 + STACK_CAP;
-constexpr int FINISHED = -1;  // as a row's state: its text has ended
+CONSTANT constexpr int DEAD = -1, UNBUILT = -2, ACTION = -3;
+CONSTANT constexpr int FINAL = 1, RESET = 2, COUNT = 4;
+CONSTANT constexpr int TEXT = 8;      // every plain character leads back to this state
+CONSTANT constexpr int BOUNDED = 16;  // the counter is tested on entry
+CONSTANT constexpr int FREE = 32;     // TEXT, and neither this state nor those inside characters are bounded
+CONSTANT constexpr int MIXED = -2;
+CONSTANT constexpr int STACK_CAP = 64, CONFIG_WORDS = 3 + STACK_CAP;
+CONSTANT constexpr int FINISHED = -1;  // as a row's state: its text has ended
 
 // status of a step: ALIVE, DIED, or 1 + the state whose row of edges is not built
-constexpr int ALIVE = 0, DIED = -1;
+CONSTANT constexpr int ALIVE = 0, DIED = -1;
 
 // Bounds of the counter: on entry, and common to the states inside a plain character from here.
 struct __align__(16) Bounds {
@@ -41,20 +57,20 @@ struct __align__(16) Action {
 
 // One grammar's tables. `tables.py` writes it. Arrays marked * hold int16 unless `is_wide`.
 struct Grammar {
-  const u8* byte_class;     // [256]
-  const u64* live;          // [Q, live_words] bit k: class k has an edge
-  const int* first_edge;    // [Q] where its edges begin; UNBUILT
-  const void* edges;        // * the live edges, state by state, class by class
-  const void* label;        // * [Q]
-  const void* plain;        // * [Q] where every plain character leads; DEAD; MIXED
-  const u8* flags;          // [Q]
-  const void* bound;        // * [Q] which of `bounds`
-  const Bounds* bounds;
-  const Action* actions;    // [A]
-  const int* symbols;
-  const int* resume_start;  // [R]
-  const int* resume;
-  const int* need;          // [Q] fewest tokens to an accepted text; null: not known for this grammar
+  const DEVICE u8* byte_class;     // [256]
+  const DEVICE u64* live;          // [Q, live_words] bit k: class k has an edge
+  const DEVICE int* first_edge;    // [Q] where its edges begin; UNBUILT
+  const DEVICE void* edges;        // * the live edges, state by state, class by class
+  const DEVICE void* label;        // * [Q]
+  const DEVICE void* plain;        // * [Q] where every plain character leads; DEAD; MIXED
+  const DEVICE u8* flags;          // [Q]
+  const DEVICE void* bound;        // * [Q] which of `bounds`
+  const DEVICE Bounds* bounds;
+  const DEVICE Action* actions;    // [A]
+  const DEVICE int* symbols;
+  const DEVICE int* resume_start;  // [R]
+  const DEVICE int* resume;
+  const DEVICE int* need;          // [Q] fewest tokens to an accepted text; null: not known for this grammar
   int num_classes, live_words, is_wide;
   int num_bytes;            // of all these arrays, which begin at `byte_class`
 };
@@ -71,38 +87,38 @@ struct Cursor {
   int pushed[STACK_CAP];
 };
 
-__device__ __forceinline__ int narrow(const void* table, u32 i, int is_wide) {
-  return is_wide ? ((const int*)table)[i] : ((const short*)table)[i];
+__device__ __forceinline__ int narrow(const DEVICE void* table, u32 i, int is_wide) {
+  return is_wide ? ((const DEVICE int*)table)[i] : ((const DEVICE short*)table)[i];
 }
 
-__device__ __forceinline__ int edge_at(const Grammar& g, int state, int k) {
-  const u64* live = g.live + (u32)(state * g.live_words);
+__device__ __forceinline__ int edge_at(const THREAD Grammar& g, int state, int k) {
+  const DEVICE u64* live = g.live + (u32)(state * g.live_words);
   int index = g.first_edge[state];
   u64 word = live[k >> 6];
   if (index == UNBUILT) return UNBUILT;
   if (!(word >> (k & 63) & 1)) return DEAD;
 #pragma unroll 1
   for (int i = 0; i < k >> 6; ++i) index += __popcll(live[i]);
-  return narrow(g.edges, index + __popcll(word & ((1ull << (k & 63)) - 1)), g.is_wide);
+  return narrow(g.edges, index + __popcll(word & (((u64)1 << (k & 63)) - 1)), g.is_wide);
 }
 
-__device__ __forceinline__ int label_of(const Grammar& g, int state) { return narrow(g.label, state, g.is_wide); }
+__device__ __forceinline__ int label_of(const THREAD Grammar& g, int state) { return narrow(g.label, state, g.is_wide); }
 
-__device__ __forceinline__ Bounds bounds_of(const Grammar& g, int state) {
+__device__ __forceinline__ Bounds bounds_of(const THREAD Grammar& g, int state) {
   return g.bounds[narrow(g.bound, state, g.is_wide)];
 }
 
-__device__ __forceinline__ int height(const Cursor& c) { return c.base + c.own; }
+__device__ __forceinline__ int height(const THREAD Cursor& c) { return c.base + c.own; }
 
 // Pop the top symbol and say where it continues after `label`; may be DEAD.
-__device__ __forceinline__ int resumed(const Grammar& g, const int* stack, Cursor& c, int label) {
+__device__ __forceinline__ int resumed(const THREAD Grammar& g, const DEVICE int* stack, THREAD Cursor& c, int label) {
   int symbol = c.own > 0 ? c.pushed[--c.own] : stack[--c.base];
   return g.resume[g.resume_start[symbol] + label];
 }
 
 // Enter `state`, which has these flags and bounds: count, then test the counter. False where the step is undefined.
 template <bool TRACKED>
-__device__ __forceinline__ bool enter(Cursor& c, int state, int flags, const Bounds& b) {
+__device__ __forceinline__ bool enter(THREAD Cursor& c, int state, int flags, const THREAD Bounds& b) {
   c.state = state;
   if (flags & RESET) {
     c.counter = 0;
@@ -117,7 +133,8 @@ __device__ __forceinline__ bool enter(Cursor& c, int state, int flags, const Bou
 
 // Pop, and enter what follows after `label`; `flags` become those of the state entered.
 template <bool TRACKED>
-__device__ __forceinline__ bool enter_resumed(const Grammar& g, const int* stack, Cursor& c, int label, int& flags) {
+__device__ __forceinline__ bool enter_resumed(const THREAD Grammar& g, const DEVICE int* stack, THREAD Cursor& c,
+                                              int label, THREAD int& flags) {
   int state = resumed(g, stack, c, label);
   if (state == DEAD) return false;
   flags = g.flags[state];
@@ -134,8 +151,8 @@ struct Arrival {
 
 // Read one byte of class k, whose edge from here is `edge`.
 template <bool TRACKED>
-__device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cursor& c, int k, int edge,
-                                         Arrival& arrival) {
+__device__ __forceinline__ int read_edge(const THREAD Grammar& g, const DEVICE int* stack, THREAD Cursor& c, int k,
+                                         int edge, THREAD Arrival& arrival) {
   arrival.flags = 0;
   int flags;
 #pragma unroll 1
@@ -150,7 +167,7 @@ __device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cur
     c.state = edge;
     return ALIVE;
   }
-  const Action& action = g.actions[ACTION - edge];
+  const DEVICE Action& action = g.actions[ACTION - edge];
   int begin = action.begin, end = action.end, entry = action.entry;
   arrival.bounds = action.bounds;
   if (height(c) + end - begin > STACK_CAP) return DIED;
@@ -168,13 +185,13 @@ __device__ __forceinline__ int read_edge(const Grammar& g, const int* stack, Cur
   return ALIVE;
 }
 
-__device__ inline int read_class(const Grammar& g, const int* stack, Cursor& c, int k) {
+__device__ inline int read_class(const THREAD Grammar& g, const DEVICE int* stack, THREAD Cursor& c, int k) {
   Arrival arrival;
   return read_edge<false>(g, stack, c, k, edge_at(g, c.state, k), arrival);
 }
 
 // `Machine.accepts`. The cursor is used up.
-__device__ inline bool accepts(const Grammar& g, const int* stack, Cursor& c) {
+__device__ inline bool accepts(const THREAD Grammar& g, const DEVICE int* stack, THREAD Cursor& c) {
 #pragma unroll 1
   for (;;) {
     int label = label_of(g, c.state);
@@ -186,7 +203,7 @@ __device__ inline bool accepts(const Grammar& g, const int* stack, Cursor& c) {
 }
 
 // How many of `n` plain characters can be read from a state that is TEXT, whichever they are; MIXED if that depends.
-__device__ __forceinline__ int loop_length(int flags, const Bounds& b, int counter, int n) {
+__device__ __forceinline__ int loop_length(int flags, const THREAD Bounds& b, int counter, int n) {
   if (flags & FREE) return n;
   int step = flags & COUNT ? 1 : 0, may = n, same = n;
   if (counter + step < b.lo || counter + step > b.hi) may = 0;  // what the test on entry admits
@@ -206,7 +223,7 @@ struct PlainRun {
 };
 
 // The same answer as `stcon.kernels.plain.run`, with a loop's steps taken at once.
-__device__ inline PlainRun plain_run(const Grammar& g, int state, int counter, int longest) {
+__device__ inline PlainRun plain_run(const THREAD Grammar& g, int state, int counter, int longest) {
   PlainRun run = {longest, -1, 0, 0, 0};
 #pragma unroll 1
   for (int length = 0; length < longest; ++length) {
