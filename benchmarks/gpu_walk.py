@@ -44,6 +44,9 @@ class Bench:
             (name, config) for name, machine in self.machines.items() for config in places(machine, limit)
         ]
         self.logits = torch.randn(ROWS, self.vocabulary.size, device=DEVICE) * 3
+        spelled = [self.vocabulary.token_bytes(token) or b"" for token in range(self.vocabulary.size)]
+        self.lengths = np.array([len(data) for data in spelled])
+        self.lengths[list(self.vocabulary.end_ids)] = 1 << 20  # end tokens are never too short
 
     def stand(self, rows: Sequence[Place], walker: CudaWalker | None = None) -> None:
         """Put the first rows at these places."""
@@ -88,7 +91,8 @@ def measure(quick: bool) -> dict[str, Any]:
 def check(bench: Bench, masks: Sequence[np.ndarray]) -> dict[str, dict[str, int]]:
     """How many rows were compared with the CPU, and how many differ: bit for bit, token for token."""
     counts = {
-        name: {"compared": 0, "wrong": 0} for name in ("mask, 1 row", "mask, 64 rows", "argmax", "sample", "step")
+        name: {"compared": 0, "wrong": 0}
+        for name in ("mask, 1 row", "mask, 64 rows", "limits", "argmax", "sample", "step")
     }
     words = torch.empty((ROWS, bench.vocabulary.num_words), dtype=torch.int32, device=DEVICE)
     tokens = torch.empty(ROWS, dtype=torch.int32, device=DEVICE)
@@ -109,6 +113,7 @@ def check(bench: Bench, masks: Sequence[np.ndarray]) -> dict[str, dict[str, int]
         size = len(rows)
         bench.walker.bitmask(words[:size])
         compare("mask, 64 rows", (np.array_equal(a, b) for a, b in zip(words[:size].cpu().numpy(), right, strict=True)))
+        compare("limits", limited(bench, words[:size], right, rng))
         bench.walker.argmax(bench.logits[:size], tokens[:size])
         masked = [apply_bitmask(logits[row].copy(), mask) for row, mask in enumerate(right[:ARGMAX_ROWS])]
         best = [int(np.argmax(row)) if np.isfinite(row.max()) else -1 for row in masked]
@@ -126,6 +131,29 @@ def check(bench: Bench, masks: Sequence[np.ndarray]) -> dict[str, dict[str, int]
             bench.walker.bitmask(words[:1])
             compare("mask, 1 row", [np.array_equal(words[0].cpu().numpy(), masks[i])])
     return counts
+
+
+def limited(bench: Bench, words: torch.Tensor, masks: Sequence[np.ndarray], rng: np.random.Generator) -> list[bool]:
+    """Covers, bans and the host's words, others in each row; whether each mask is the CPU's without what they take."""
+    vocabulary, walker, size = bench.vocabulary, bench.walker, len(words)
+    expected = []
+    for row, mask in enumerate(masks):
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        banned = rng.choice(np.flatnonzero(bits), 3) if bits.any() else np.zeros(3, np.int64)
+        least, is_restricted = int(rng.integers(0, 6)), int(rng.integers(0, 2))
+        allowed = rng.integers(-(2**31), 2**31, vocabulary.num_words).astype(np.int32)
+        walker.min_bytes[row], walker.is_restricted[row], walker.num_banned[row] = least, is_restricted, 3
+        walker.banned[row, :3].copy_(torch.from_numpy(banned.astype(np.int32)))
+        walker.allowed[row].copy_(torch.from_numpy(allowed))
+        bits[: vocabulary.size][bench.lengths < least] = 0
+        bits[banned] = 0
+        left = np.packbits(bits, bitorder="little").view(np.int32)
+        expected.append(left & allowed if is_restricted else left)
+    walker.bitmask(words)
+    found = words.cpu().numpy()
+    for tensor in (walker.min_bytes, walker.is_restricted, walker.num_banned):
+        tensor.zero_()
+    return [np.array_equal(a, b) for a, b in zip(found[:size], expected, strict=True)]
 
 
 def step(bench: Bench, rows: Sequence[Place], masks: Sequence[np.ndarray], rng: np.random.Generator) -> list[bool]:
