@@ -9,8 +9,16 @@ pytest.importorskip("transformers")
 
 import tiny_networks as tiny  # noqa: E402
 from transformers import DynamicCache, StoppingCriteria, StopStringCriteria, TextIteratorStreamer  # noqa: E402
+from transformers.generation import GenerateDecoderOnlyOutput  # noqa: E402
 
 from stcon.integrations.transformers import Constrained  # noqa: E402
+
+CACHE = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ else "past_key_values"
+
+
+def cache_of(result):
+    """The cache in an output, under the name that this version of the library has for it."""
+    return getattr(result, CACHE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -178,7 +186,7 @@ def test_return_dict():
         assert torch.isfinite(row[0, token])
         assert row.shape == (1, len(tiny.tokenizer()))
     assert tiny.text_of(tokens) == tiny.own("llama", "the man", "person", 40, "canonical").text
-    assert batch.shape[1] < result.cache.get_seq_length() <= result.sequences.shape[1]
+    assert batch.shape[1] < cache_of(result).get_seq_length() <= result.sequences.shape[1]
 
 
 def test_goes_on_from_a_cache():
@@ -197,12 +205,12 @@ def test_goes_on_from_a_cache():
     whole = torch.cat([first.sequences, more], dim=1)
     options = {"max_new_tokens": 40, "do_sample": False, "attention_mask": torch.ones_like(whole)}
     fresh = network.generate(whole, custom_generate=loop("tree"), **options)
-    resumed = network.generate(whole, cache=first.cache, custom_generate=loop("tree"), **options)
+    resumed = network.generate(whole, **{CACHE: cache_of(first)}, custom_generate=loop("tree"), **options)
     assert torch.equal(fresh, resumed)
     cache = DynamicCache(config=network.config)
     with torch.no_grad():
-        network(whole[:, :-4], cache=cache, use_cache=True)
-    alone = network.generate(whole[:, -4:], cache=cache, custom_generate=loop("tree"), **options)
+        network(whole[:, :-4], **{CACHE: cache}, use_cache=True)
+    alone = network.generate(whole[:, -4:], **{CACHE: cache}, custom_generate=loop("tree"), **options)
     assert torch.equal(alone[:, 4:], fresh[:, whole.shape[1] :])
 
 

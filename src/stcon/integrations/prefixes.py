@@ -102,11 +102,7 @@ class Prefixes:
         if limit is not None:
             for grammar in dict.fromkeys(self.grammars):
                 check_limit(grammar, vocabulary, limit)
-        if text := [token for token in end_ids or () if _is_text(token, vocabulary)]:
-            raise InvalidOption(
-                f"token {text[0]} ends the output for the loop, and is the text {vocabulary.token_bytes(text[0])!r} to "
-                "the vocabulary; build that with end_ids"
-            )
+        check_ends(end_ids or (), vocabulary)
         ends = [token for token in end_ids or () if token in vocabulary.end_ids] or vocabulary.end_ids
         self._ends = bits(vocabulary.num_words, ends)
         self._other_ends = bits(vocabulary.num_words, vocabulary.end_ids) & ~self._ends
@@ -227,8 +223,14 @@ def _back(matcher: Matcher, count: int, kept: int) -> int:
     return kept
 
 
-def _is_text(token: int, vocabulary: Vocabulary) -> bool:
-    return 0 <= token < vocabulary.size and vocabulary.token_bytes(token) is not None
+def check_ends(end_ids: Sequence[int], vocabulary: Vocabulary) -> None:
+    """Raise `InvalidOption` if a loop that stops at `end_ids` would stop at text, and cut outputs there."""
+    for token in end_ids:
+        if 0 <= token < vocabulary.size and (text := vocabulary.token_bytes(token)) is not None:
+            raise InvalidOption(
+                f"token {token} ends the output for the loop, and is the text {text!r} to the vocabulary; "
+                "build that with end_ids"
+            )
 
 
 def _has_no_elements(machine: Machine) -> bool:

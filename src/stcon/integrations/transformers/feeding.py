@@ -63,7 +63,7 @@ class Feeder:
         self.cache = options[self.cache_name]
         self._pad = pad
         self._device = input_ids.device
-        past = int(self.cache.get_seq_length())
+        self._length = past = int(self.cache.get_seq_length())
         mask = options.get("attention_mask")
         whole = (mask_length or input_ids.shape[1]) if mask is None else mask.shape[1]
         # the whole text was given, or what follows the cache alone: generate tells them apart in the same way
@@ -125,12 +125,17 @@ class Feeder:
             self._columns = torch.cat([self._columns.to(real.dtype), real], dim=1)
 
     def _forward(self, tokens: Tensor) -> Tensor:
+        import torch
+
         options: dict[str, Any] = {self.cache_name: self.cache, "use_cache": True}
         if self._columns is not None:
             options["attention_mask"] = self._columns
             if self._uses_positions:
                 options["position_ids"] = _positions(self._columns)[:, -tokens.shape[1] :]
         options.update({name: 1 for name in _KEEPS if name in self._parameters})
+        if "cache_position" in self._parameters:  # older versions, whose fixed caches cannot tell padding from nothing
+            options["cache_position"] = torch.arange(tokens.shape[1], device=self.network.device) + self._length
+        self._length += tokens.shape[1]
         output = self.network(input_ids=tokens.to(self.network.device), return_dict=True, **options)
         after = getattr(output, self.cache_name, None)
         self.cache = self.cache if after is None else after

@@ -11,11 +11,13 @@ every token takes a pass.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from stcon.engine.control import Mode, control_for
 from stcon.errors import InvalidOption
+from stcon.integrations.prefixes import check_ends
 from stcon.integrations.transformers.decoding import Decoding, token_ids
 from stcon.integrations.transformers.feeding import Feeder
 from stcon.integrations.transformers.processor import GrammarProcessor
@@ -92,14 +94,16 @@ class Constrained:
         kind = _library_loop(generation_config)
         if kind != "_sample" or self.mode == "mask":
             self.passes = None
-            return getattr(type(model), kind)(
+            decode = getattr(type(model), kind)
+            taken = inspect.signature(decode).parameters
+            options = {"synced_gpus": synced_gpus, "streamer": streamer}
+            return decode(
                 model,
                 input_ids,
                 logits_processor=self._processors(input_ids, logits_processor, generation_config, vocabulary, ends),
                 stopping_criteria=stopping_criteria,
                 generation_config=generation_config,
-                synced_gpus=synced_gpus,
-                streamer=streamer,
+                **{name: value for name, value in options.items() if name in taken},
                 **model_kwargs,
             )
         _refuse(model, generation_config, input_ids, synced_gpus, streamer)
@@ -139,15 +143,16 @@ class Constrained:
                 f"{len(input_ids)} rows where there are {len(self.grammars)} grammars; give one, or one for each prompt"
             )
         limit = config.max_length - input_ids.shape[1]
-        end = next((token for token in token_ids(config, "eos") if token in vocabulary.end_ids), None)
+        ends = token_ids(config, "eos")
+        check_ends(ends, vocabulary)
+        end = next((token for token in ends if token in vocabulary.end_ids), None)
         rows = []
         for number in range(len(input_ids)):
-            grammar = self.grammars[number // count]
+            grammar = self.grammars[number // count] if self.mode != "free" else None
             control = control_for(grammar, vocabulary, self.mode, limit if self.budget else None)
-            machine = None if grammar is None or self.mode == "free" else grammar.machine
-            rows.append(
-                ForcedRow(control, machine, number, limit=limit, end_ids=vocabulary.end_ids, end=end, stops=stops)
-            )
+            machine = None if grammar is None else grammar.machine
+            stop_at = ends if machine is None else vocabulary.end_ids
+            rows.append(ForcedRow(control, machine, number, limit=limit, end_ids=stop_at, end=end, stops=stops))
         return rows
 
 
