@@ -45,10 +45,12 @@ def lonely(number):
     ),
     st.lists(st.integers(0, 60), min_size=1, max_size=14),
     st.sampled_from([0, 1 << 10, 1 << 16]),
+    st.booleans(),
 )
-def test_batch_outputs_are_those_of_one_stream(kind, num_rows, options, numbers, limit):
+def test_batch_outputs_are_those_of_one_stream(kind, num_rows, options, numbers, limit, is_async):
     """Whatever runs beside it, in every feeding mode, chunk size and cache: the output is the single stream's."""
     engine = batch(fake(3, kind), num_rows, memory=plan(num_rows, cache=limit), **options)
+    engine.model.is_async = is_async  # then what was written is told a step later
     handles = [(number, submit_all(engine, [number]).get(number)) for number in numbers]
     engine.run()
     for number, handle in handles:

@@ -36,8 +36,8 @@ SCHEMAS = [
 ]
 
 
-def soak(count, seed):
-    """Run `count` requests with random joins, cancels and limits; the checks are inside.
+def soak(count, seed, *, is_async=False):
+    """Run `count` requests with random joins, cancels and limits, told late if `is_async`; the checks are inside.
 
     Returns:
         outputs by how they ended; Python bytes held after each quarter.
@@ -45,6 +45,7 @@ def soak(count, seed):
     random = np.random.default_rng(seed)
     compiled = [stcon.compile(schema) for schema in SCHEMAS]
     engine = batch(fake(context_length=512), num_rows=6, memory=plan(6, rows=6 * 64 * 120, cache=64 * 600), chunk=32)
+    engine.model.is_async = is_async
     ends, held, live, checked = {}, [], {}, 0
 
     def wanted(number):
@@ -102,9 +103,10 @@ def soak(count, seed):
     return ends, held
 
 
-def test_soak_small():
+@pytest.mark.parametrize("is_async", [False, True])
+def test_soak_small(is_async):
     """A hundred and sixty requests: every way to end occurs, nothing is left behind."""
-    ends, _ = soak(160, 1)
+    ends, _ = soak(160, 1, is_async=is_async)
     assert {"stop", "length", "cancelled", "refused"} <= set(ends)
 
 
