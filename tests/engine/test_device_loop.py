@@ -16,6 +16,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 import stcon  # noqa: E402
 from stcon.engine.adjust import Adjustment  # noqa: E402
+from stcon.engine.control import control_for  # noqa: E402
 from stcon.engine.device_loop import DeviceEngine  # noqa: E402
 from stcon.engine.loop import decode, generate  # noqa: E402
 from stcon.engine.output import Output  # noqa: E402
@@ -324,6 +325,18 @@ def test_histories_are_handed_over():
                 expected = generate(fake, PROMPT, unique, **options)
                 assert summary(engine.decode(Output(fake, PROMPT, unique, **options))) == summary(expected)
                 assert expected.complete
+
+
+def test_a_control_without_a_grammar_hands_its_masks_over():
+    """A control of the caller's own decides: nothing of its machine is on the device, so every mask is the host's."""
+    fake, engine, walker = made("bpe", "longest", guess=True)
+
+    def output():
+        control = control_for(grammar("person"), fake.vocabulary, "canonical")
+        return Output(fake, PROMPT, max_tokens=30, control=control)
+
+    assert summary(engine.decode(output())) == summary(decode(output(), fake.session()))
+    assert walker.grammars.num_added == 0
 
 
 def test_penalties_and_logprobs_come_to_the_host():

@@ -16,6 +16,7 @@ from stcon.models.graphs import MAX_SPAN, StepGraphs
 from stcon.models.static import Tensor
 
 if TYPE_CHECKING:
+    from stcon.engine.control import Place
     from stcon.engine.output import Output
     from stcon.models.span_draws import SpanDraws
 
@@ -107,12 +108,15 @@ class Decoding:
 
     def _is_known(self) -> bool:
         """Whether the device knows by itself what the step after the token it drew last is."""
-        step = self.output.step
-        place = step.place
+        step, place = self.output.step, self._walked()
         is_drawn = self.in_step and not self.output.needs_logits and step.later is None and not step.healed
         if step.mask is None:
             return is_drawn
         return is_drawn and place is not None and place.is_exact and not place.min_bytes
+
+    def _walked(self) -> Place | None:
+        """Where the device's walk begins; None where the host has to say what may be drawn."""
+        return self.output.step.place if self.grammar >= 0 else None
 
     def _feed(self) -> None:
         """Feed what is pending, `MAX_SPAN` tokens a pass, then guesses if there are any, and draw after the last."""
@@ -155,8 +159,7 @@ class Decoding:
 
     def _place(self) -> None:
         """Write to the inbox where the walk begins, and hand over what the host adds to it."""
-        inbox, step = self.graphs.inbox.host, self.output.step
-        place = step.place
+        inbox, step, place = self.graphs.inbox.host, self.output.step, self._walked()
         if place is not None and self.graphs.walker is not None:
             self.graphs.walker.include(self.grammar, place.config)
         inbox["positions"][0] = self.position
