@@ -14,7 +14,7 @@ from stcon.bench.workloads import NAMES
 
 pytestmark = pytest.mark.model
 
-CHEAP = "classification"
+CHEAP = "tool_call"
 
 
 @pytest.fixture(scope="module", params=list(ADAPTERS))

@@ -66,7 +66,7 @@ def test_text_and_passes_equal_the_engine(family, name, cache):
 def test_other_caches_are_exact(family, cache):
     """Windows and recurrent layers give the engine's text too, past the window, whatever passes that takes."""
     for name in ("person", "tree"):
-        for prompt, limit in zip(tiny.PROMPTS, (30, 40, 60, 90), strict=True):
+        for prompt, limit in zip(tiny.PROMPTS[:2], (30, 90), strict=True):
             own = tiny.own(family, prompt, name, limit, "canonical")
             constrained = loop(name)
             (tokens,) = generate(family, [prompt], constrained, limit, cache_implementation=cache)

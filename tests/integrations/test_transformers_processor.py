@@ -51,7 +51,7 @@ def outputs(family, prompts, names, limit, *, masks=None, **options):
 @pytest.mark.parametrize("family", sorted(tiny.FAMILIES))
 def test_greedy_equals_the_engine(family, name):
     """Greedy search under the processor writes what our engine writes in mask mode, with the same limit."""
-    for prompt, limit in zip(tiny.PROMPTS, (30, 40, 60, 90), strict=True):
+    for prompt, limit in zip(tiny.PROMPTS[:2], (30, 60), strict=True):
         (tokens,) = outputs(family, [prompt], name, limit, do_sample=False)
         assert tiny.text_of(tokens) == tiny.own(family, prompt, name, limit, "mask").text
         assert len(tokens) <= limit
@@ -187,7 +187,7 @@ def test_vocabulary_of_is_made_once():
 # ------------------------------------------------------------------------------------------------- rows by prefix
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_prefixes_find_rows_again(data):
     """However rows are permuted, copied, cut and extended between calls, masks are those of fresh matchers."""
