@@ -150,6 +150,13 @@ def walk(value: object, pointer: str = "") -> list[tuple[str, bool]]:
     return [(pointer, False), *(found for key, member in inner for found in walk(member, f"{pointer}/{key}"))]
 
 
+def test_deep_nesting() -> None:
+    """Past the bound of nesting the reason is that."""
+    refusal = accepts(LOOSE, None, '{"inner":' * 100).refusal
+    assert refusal is not None
+    assert "nested too deeply" in refusal.reason
+
+
 # ------------------------------------------------------------------------------------------------- tokens
 
 

@@ -264,6 +264,6 @@ def _string_end(data: bytes, start: int) -> int:
 
 
 def _either(expected: Sequence[str]) -> str:
-    if not expected:
-        return "nothing"
+    if not expected:  # a grammar leaves a way on, but for its bound of nesting
+        return "an end (no text goes on here: values are nested too deeply)"
     return expected[0] if len(expected) == 1 else ", ".join(expected[:-1]) + " or " + expected[-1]
