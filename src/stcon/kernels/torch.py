@@ -39,6 +39,7 @@ from stcon.grammar.machine import (
     Tables,
 )
 from stcon.kernels import plain
+from stcon.kernels.levels import levels_of
 from stcon.kernels.stepping import SEEN_WORDS
 
 if TYPE_CHECKING:
@@ -80,28 +81,8 @@ class LevelTrie(NamedTuple):
 
 def level_trie(trie: TokenTrie, device: torch.device) -> LevelTrie:
     """`trie` by level. Cost: one sort of its nodes."""
-    depth = trie.depth.astype(np.int64)
-    by_level = np.argsort(depth, kind="stable")
-    place = np.empty(len(depth), np.int64)
-    place[by_level] = np.arange(len(depth))
-    parent = np.full(len(depth), -1, np.int64)
-    last = np.full(int(depth.max(initial=0)) + 1, -1, np.int64)
-    for node, d in enumerate(depth.tolist()):
-        parent[node] = last[d - 1] if d > 1 else -1
-        last[d] = node
-    has_parent = by_level[parent[by_level] >= 0]
-    num_children = np.bincount(place[parent[has_parent]], minlength=len(depth))
-    num_roots = int((depth == 1).sum())
-    child = num_roots + np.cumsum(num_children) - num_children
-    arrays = (
-        trie.byte[by_level],
-        child,
-        num_children,
-        trie.first[by_level],
-        np.diff(trie.first)[by_level],
-        trie.tokens,
-    )
-    return LevelTrie(num_roots, *(torch.from_numpy(array.astype(np.int64)).to(device) for array in arrays))
+    levels = levels_of(trie)
+    return LevelTrie(levels.num_roots, *(torch.from_numpy(array).to(device) for array in levels[1:]))
 
 
 class TorchTables:
