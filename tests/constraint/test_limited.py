@@ -118,3 +118,11 @@ def test_start_no_tokens_spell_a_text() -> None:
     grammar = stcon.compile_regex("a(x|z)z")
     with pytest.raises(DecodingError):
         limited(grammar.machine, letters(), "canonical").start(100)
+
+
+def test_sets_of_stacks_are_complete_within_every_limit() -> None:
+    """A grammar that is not deterministic keeps limits too, far and near."""
+    grammar = stcon.compile_grammar('root ::= "a" root "a" | "b" root "b" | "xy"', syntax="gbnf")
+    planner = limited(grammar.machine, letters(), "canonical")
+    for limit in (2, 4, 9, 40):
+        assert grammar.accepts(finish(planner, limit, random.Random(limit)))

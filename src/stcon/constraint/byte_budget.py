@@ -68,6 +68,10 @@ class ByteBudget(Budget):
             # a token of n bytes raises what is enough n times
             return sys.maxsize if enough is None else enough * (1 + self.vocabulary.longest)
 
+    def most(self, depth: int) -> int:
+        """As `Budget.most`. Which stacks a configuration has its depth does not tell, so no number is always enough."""
+        return sys.maxsize
+
     def restrict(self, config: Int32, remaining: int, out: Int32) -> bool:
         """As `Budget.restrict`."""
         if remaining >= self.worst(config):
