@@ -58,6 +58,27 @@ def test_greedy_output_is_our_loops_without_forced_text(kind: str) -> None:
         GrammarProcessor(grammar, VOCABULARY, need - 1)
 
 
+@pytest.mark.parametrize("pattern", ["[ab]{2,6}", None])
+def test_masks_walked_by_the_device_give_the_hosts_output(pattern: str | None) -> None:
+    """The kernels' text, compiled for the CPU, walks the masks wherever the machine alone decides."""
+    from mlx_on_cpu import HostKernels
+
+    from stcon.integrations.mlx_lm.masks import DeviceMasks
+
+    class Counted(DeviceMasks):
+        calls = 0
+
+        def apply(self, *arguments: Any) -> Any:
+            self.calls += 1
+            return super().apply(*arguments)
+
+    grammar = stcon.compile(SCHEMA) if pattern is None else stcon.compile_regex(pattern)
+    masks = Counted(VOCABULARY, HostKernels("metal"))
+    found = _run("llama", GrammarProcessor(grammar, VOCABULARY, 60, masks=masks), 60)
+    assert found == _run("llama", GrammarProcessor(grammar, VOCABULARY, 60), 60)
+    assert masks.calls > 0
+
+
 def test_a_batch_of_mixed_rows_is_constrained_row_by_row() -> None:
     """mlx-lm's BatchGenerator with a processor a sequence, and one sequence without."""
     tiny = model("llama")

@@ -2,7 +2,8 @@
 
 mlx-lm runs it one step ahead of what it yields, also behind the last token and behind an end token: there only end
 tokens are admitted, so that nothing is asked of a grammar that has ended. Reading `tokens` waits for the step before,
-which is the price of a mask that depends on it.
+which is the price of a mask that depends on it. On a GPU the mask itself is walked there, where the machine alone
+decides (`stcon.integrations.mlx_lm.masks`); else the host's is sent.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from stcon.integrations.prefixes import Prefixes
 
 if TYPE_CHECKING:
     from stcon.grammar.grammar import Grammar
+    from stcon.integrations.mlx_lm.masks import DeviceMasks
     from stcon.vocab.vocabulary import Vocabulary
 
 
@@ -29,6 +31,7 @@ class GrammarProcessor:
         vocabulary: the model's (`vocabulary_of`).
         max_tokens: the same as in the call; the output is complete within it. None: it may be cut.
         prompt_tokens: length of the prompt; None: all that the first call is shown.
+        masks: of the device; None: those of the GPU on which mlx computes, if it does.
 
     Raises:
         LimitTooSmall: no text of the grammar has so few tokens.
@@ -41,8 +44,12 @@ class GrammarProcessor:
         max_tokens: int | None = None,
         *,
         prompt_tokens: int | None = None,
+        masks: DeviceMasks | None = None,
     ) -> None:
+        from stcon.integrations.mlx_lm.masks import device_masks
+
         self.prefixes = Prefixes([grammar], vocabulary, max_tokens)
+        self._masks = masks or device_masks(vocabulary)
         self._prompt_tokens = prompt_tokens
 
     def __call__(self, tokens: Any, logits: Any) -> Any:
@@ -60,6 +67,9 @@ class GrammarProcessor:
         if len(seen) < self._prompt_tokens:
             raise InvalidOption("a processor is for one output; make a new one with constrained(…)")
         [row] = self.prefixes.follow([seen[self._prompt_tokens :]])
+        masks = self._masks if logits.shape[-1] >= self.prefixes.vocabulary.size else None
+        if masks and (place := self.prefixes.place(row)) is not None:
+            return masks.apply(*place, logits)
         allowed = mx.array(unpack_bitmask(self.prefixes.mask(row), logits.shape[-1]))
         return mx.where(allowed, logits, mx.array(-np.inf, logits.dtype))
 
