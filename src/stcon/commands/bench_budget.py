@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 
 from stcon.commands.inputs import environment, json_option, write_json
 from stcon.commands.progress import Progress
+from stcon.commands.tables import print_table
 
 if TYPE_CHECKING:
     from stcon.bench.budget import Series, Siege
@@ -93,7 +93,7 @@ def _print_series(series: Sequence[Series]) -> None:
                 "" if row.rule_share is None else f"{row.rule_share:.1%}",
             )
         )
-    _print(titles, rows)
+    print_table(titles, rows)
 
 
 def _print_sieges(sieges: Sequence[Siege]) -> None:
@@ -104,16 +104,4 @@ def _print_sieges(sieges: Sequence[Siege]) -> None:
         valid, runs = sum(siege.valid for siege in mine), sum(siege.runs for siege in mine)
         refused, refusals = sum(siege.refused for siege in mine), sum(siege.refusals for siege in mine)
         rows.append((name, str(len({siege.task for siege in mine})), f"{valid}/{runs}", f"{refused}/{refusals}"))
-    _print(("adversary", "tasks", "valid", "refused"), rows)
-
-
-def _print(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(titles):
-        table.add_column(title, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*row)
-    Console(width=80 if not sys.stdout.isatty() else None).print(table)
+    print_table(("adversary", "tasks", "valid", "refused"), rows)
