@@ -128,7 +128,7 @@ def form(num_fields: int = FORM_FIELDS) -> Job:
 
 def fakes(vocabulary: Vocabulary) -> list[FakeModel]:
     """The two extremes; see the module."""
-    own, whole = FakeModel(vocabulary, 1, bias=_own_field(vocabulary), spread=0.01), FakeModel(vocabulary, 2)
+    own, whole = FakeModel(vocabulary, 1, bias=_own_field(vocabulary), spread=1e-6), FakeModel(vocabulary, 2)
     own.name, whole.name = "fake, fields by themselves", "fake, all on all before"
     own.context_length = whole.context_length = 1 << 16
     return [own, whole]
