@@ -120,8 +120,11 @@ class ThinkingControl:
         plan = self._plan = self._planner.start()
         closing = self._closings.tokens(int(plan.config[0]))
         if self._limit is not None:
-            self._least_answer = self._answer_needs(self._limit, len(closing))
-            self.least = len(closing) + self._least_answer
+            fewest = self._closings.fewest(int(plan.config[0]))
+            self._least_answer = self._answer_needs(self._limit, len(fewest))
+            self.least = len(fewest) + self._least_answer
+            if len(closing) + self._least_answer > self._limit:  # the tokenizer's split of the mark does not fit
+                closing = fewest
         if self._must_close():
             return self._close((), closing, healed=False)
         return self._thought((), plan)
@@ -153,7 +156,7 @@ class ThinkingControl:
             return self._inner.need()
         if self._limit is None or self._plan is None:
             return None
-        return len(self._closings.tokens(int(self._plan.config[0]))) + self._least_answer
+        return len(self._closings.fewest(int(self._plan.config[0]))) + self._least_answer
 
     def is_quiet(self, token: int | None) -> bool:
         """See `Control.is_quiet`; while it thinks, not known."""
@@ -226,6 +229,14 @@ class _Closings:
         self._num_gap = len(gap.encode())
         self._endings = _endings(self.machine)
         self.gap = tuple(vocabulary.encode(gap))
+        self._close_id = close_id
+        self._fewest: dict[int, tuple[int, ...]] = {}
+        texts = [ending for ending in self._endings.values() if ending]
+        self._pieces = [
+            token
+            for token in range(vocabulary.size)
+            if token == close_id or ((piece := vocabulary.token_bytes(token)) and any(piece in text for text in texts))
+        ]
         self._marks = (close_id,) if close_id is not None else _spelled(vocabulary, close)
         self.plain = self.planner("mask")
         states = [state for state, ending in self._endings.items() if ending]
@@ -249,6 +260,28 @@ class _Closings:
         if rest >= 0:
             return (*self._split(ending[:rest]), *self._marks, *self.gap)
         return tuple(self._split(ending))
+
+    def fewest(self, state: int) -> tuple[int, ...]:
+        """The fewest tokens that end the thinking from `state`, however they split the text."""
+        found = self._fewest.get(state)
+        if found is None:
+            found = self._fewest[state] = self._shortest_split(self._endings[state])
+        return found
+
+    def _shortest_split(self, data: bytes) -> tuple[int, ...]:
+        """A shortest path over the places in `data`, from its end."""
+        best: list[tuple[int, ...] | None] = [None] * len(data) + [()]
+        mark = self._mark[: len(self._mark) - self._num_gap]
+        for start in reversed(range(len(data))):
+            for token in self._pieces:
+                piece = mark if token == self._close_id else self._vocabulary.token_bytes(token)
+                rest = best[start + len(piece)] if piece and data.startswith(piece, start) else None
+                if rest is not None and (best[start] is None or len(rest) + 1 < len(best[start] or ())):
+                    best[start] = (token, *rest)
+        found = best[0]
+        if found is None:
+            raise InvalidOption("thinking: no tokens of the vocabulary spell the mark that ends it")
+        return found
 
     def _split(self, data: bytes) -> list[int]:
         from stcon.constraint.segments import segmenter_for
