@@ -170,13 +170,27 @@ class Planner:
         quiet = self._shared.places.after(self.histories, plan, token)
         if quiet is not None:
             return self._quiet(plan, token, quiet)
-        depth = int(plan.config[1])
-        key = (self.policy, self.heal, plan.config[: 3 + depth].tobytes(), plan.tail, token, plan.history)
+        depth, tail = int(plan.config[1]), self._tail_under(plan.tail, token)
+        key = (self.policy, self.heal, plan.config[: 3 + depth].tobytes(), tail, token, plan.history)
         found = self._shared.plans.find(key)
         if found is None:
-            found = self.plan(plan.config, plan.tail, token, plan.history)
+            found = self.plan(plan.config, tail, token, plan.history)
             self._shared.plans.keep(key, found)
         return found
+
+    def _tail_under(self, tail: Tail, token: int) -> Tail:
+        """What of `tail` matters to the split of `token` and what follows: nothing where a block begins with it.
+
+        So streams that have written other words come to the same plan when a quote ends them.
+        """
+        if self.policy != "canonical" or not tail.data:
+            return tail
+        data = self.vocabulary.token_bytes(token) if 0 <= token < self.vocabulary.size else None
+        try:
+            text = tail.data.decode()
+        except UnicodeDecodeError:
+            return tail
+        return Tail() if data and self.vocabulary.tail_is_stable(text, data[:1]) else tail
 
     def _quiet(self, last: Plan, token: int, at: Quiet) -> Plan:
         """The plan of a token after which nothing is forced."""
