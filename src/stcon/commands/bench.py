@@ -14,11 +14,13 @@ from stcon.commands.bench_budget import budget
 from stcon.commands.bench_calls import calls
 from stcon.commands.bench_certified import certified
 from stcon.commands.bench_coding import coding
+from stcon.commands.bench_divergence import divergence
 from stcon.commands.bench_grammars import grammars
 from stcon.commands.bench_levels import levels
 from stcon.commands.bench_loop import loop
 from stcon.commands.bench_masks import masks
 from stcon.commands.bench_memory import memory
+from stcon.commands.bench_negative import negative
 from stcon.commands.bench_passes import passes
 from stcon.commands.bench_run import list_, report, run
 from stcon.commands.inputs import environment, json_option, write_json
@@ -125,6 +127,8 @@ for _command in (budget, masks, throughput, jobs, turns):
 bench.add_command(grammars)
 bench.add_command(calls)
 bench.add_command(certified)
+bench.add_command(divergence)
+bench.add_command(negative)
 bench.add_command(loop)
 bench.add_command(memory)
 bench.add_command(passes)

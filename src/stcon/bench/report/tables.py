@@ -159,7 +159,7 @@ def _certified(result: Result) -> list[Table]:
             str(run["sequential_passes"]),
             str(run["passes"]),
             f"{run['sequential_passes'] / max(run['passes'], 1):.2f}×",
-            str(len(run["rounds"])),
+            str(sum(not one.get("is_look") for one in run["rounds"])),
             "yes" if run["parted"] is None else f"parts at token {run['parted']['position']}",
         )
         for run in runs
