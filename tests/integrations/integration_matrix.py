@@ -29,6 +29,7 @@ ADAPTERS = {
     "llama.cpp-forced": ("adapter_llama_cpp", "ForcedLlamaCppAdapter"),
     "vllm": ("adapter_vllm", "VllmAdapter"),
     "mlx": ("adapter_mlx", "MlxAdapter"),
+    "mlx-forced": ("adapter_mlx", "ForcedMlxAdapter"),
 }
 
 
