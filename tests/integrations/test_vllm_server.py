@@ -93,7 +93,8 @@ def _command(port: int) -> list[str]:
     ).stdout.split()
     small = ["--enforce-eager", "--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "4"]
     tools = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
-    serve = [str(Path(python).with_name("vllm")), "serve", str(model_directory()), "--served-model-name", "smol"]
+    command = [python, str(Path(__file__).with_name("vllm_serve.py")), "serve"]
+    serve = [*command, str(model_directory()), "--served-model-name", "smol"]
     return [*serve, "--host", "127.0.0.1", "--port", str(port), *small, *tools, *flags]
 
 

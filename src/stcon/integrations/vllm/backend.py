@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from vllm.logger import init_logger
 from vllm.v1.structured_output.backend_types import (
@@ -28,7 +27,8 @@ from stcon.errors import LimitTooSmall, ModelUnavailable
 from stcon.integrations.vllm import CONFIG_KEY
 from stcon.integrations.vllm.compiling import compiler_for
 from stcon.integrations.vllm.requests import PREFIX, Constraint, Settings, check_sampling
-from stcon.integrations.vllm.session import Session, SessionMode, Stops
+from stcon.integrations.vllm.session import Session, Stops
+from stcon.integrations.vllm.warming import warm_up
 from stcon.vocab.vocabulary import Vocabulary
 
 Int32Tensor = Any
@@ -90,20 +90,6 @@ class Engine:
         """Tokens that the output may have: vLLM stops at the request's limit, and where the context ends."""
         room = self.max_model_len - num_prompt
         return room if params.max_tokens is None else min(params.max_tokens, room)
-
-    def warm_up(self) -> None:
-        """Compile the kernels, or load them from disk, before there are requests that would wait for it."""
-        from stcon.api import compile as compile_schema
-
-        grammar = compile_schema({"properties": {"name": {"type": "string"}}, "required": ["name"], "type": "object"})
-        stops = Stops(self.vocabulary, self.vocabulary.end_ids[:1])
-        modes: tuple[tuple[SessionMode, int | None], ...] = (("canonical", 9), ("mask", None))
-        for mode, limit in modes:
-            session = Session(grammar, self.vocabulary, stops, mode=mode, limit=limit)
-            mask = np.zeros(self.vocabulary.num_words, np.int32)
-            for _ in range(9):
-                session.fill(mask)
-                session.accept(int(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))[-1]))
 
 
 class StconGrammar(StructuredOutputGrammar):  # type: ignore[misc]
@@ -204,7 +190,7 @@ class StconBackend(StructuredOutputBackend):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.vllm_config, self.tokenizer)
-        self.engine.warm_up()
+        warm_up(self.engine.vocabulary)
 
     def open(self, request: Any, starts_later: bool) -> StconGrammar:
         """The grammar of a request.

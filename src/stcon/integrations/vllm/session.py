@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -40,7 +40,7 @@ Int32 = NDArray[np.int32]
 SessionMode: TypeAlias = Literal["mask", "any", "canonical"]
 
 _POLICY: dict[str, Literal["none", "any", "canonical"]] = {"mask": "none", "any": "any", "canonical": "canonical"}
-MAX_SECONDS = 10.0
+MAX_SECONDS = 30.0
 
 
 class Stops:
@@ -100,7 +100,7 @@ class Session:
             longest tokens or as the tokenizer splits it.
         limit: tokens the output may have, its end token counted; it is complete within them. None: it may be cut.
         max_rollback: accepts that can be taken back.
-        max_seconds: of work on masks and plans, after which the output ends with an error.
+        max_seconds: of a processor's work on masks and plans, after which the output ends with an error.
 
     Attributes:
         error: why the last token was refused, where it was not just another than may come.
@@ -172,8 +172,7 @@ class Session:
         words = self.vocabulary.num_words
         try:
             out[:words] = self._mask(self._places[-1])
-        except StconError as error:
-            self.error = error
+        except StconError:  # told when the token comes
             out[:words] = self.stops.words
         out[words:] = 0
 
@@ -255,11 +254,12 @@ class Session:
         plan, forced, limited = place.plan, place.forced, place.limited
         if place.next_forced is not None:
             return _Place(plan, forced, limited, place.index + 1) if token == place.next_forced else None
+        mask = self._mask(place)
         if token in self.stops.ids:
             return _Place(plan, forced, limited, place.index, is_finished=True) if self._is_complete(place) else None
-        if not 0 <= token < self.vocabulary.size or not self._mask(place)[token >> 5] >> (token & 31) & 1:
+        if not 0 <= token < self.vocabulary.size or not mask[token >> 5] >> (token & 31) & 1:
             return None
-        started = perf_counter()
+        started = thread_time()
         try:
             if limited is None or self._limits is None:
                 plan = self._planner.step(plan, token)
@@ -267,7 +267,7 @@ class Session:
             limited = self._limits.step(limited, token)
             return _Place(limited.plan, limited.tokens[1:], limited)
         finally:
-            self._seconds_left -= perf_counter() - started
+            self._seconds_left -= thread_time() - started
 
     def _is_complete(self, place: _Place) -> bool:
         return place.next_forced is None and self._kernel.accepts(place.plan.config)
@@ -280,9 +280,9 @@ class Session:
                     "the grammar's masks took too long for a server that others use; simplify it (fewer alternatives "
                     "and optional names, key_order='schema')"
                 )
-            started = perf_counter()
+            started = thread_time()
             place.mask = self._draws(place)
-            self._seconds_left -= perf_counter() - started
+            self._seconds_left -= thread_time() - started
         return place.mask
 
     def _draws(self, place: _Place) -> Int32:
