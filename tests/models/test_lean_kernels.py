@@ -63,7 +63,7 @@ def close(found, expected, limit=1e-5):
 
 @pytest.mark.parametrize("columns", [80, 96])
 @pytest.mark.parametrize("size", [96, 640])
-@pytest.mark.parametrize("tokens", [1, 2, 3, 16, 17])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 17, 32, 33])
 def test_products(tokens, size, columns):
     """Norm, product, bias; product and residual; gate and up: from one row to more than our kernels take."""
     torch.manual_seed(tokens)

@@ -1,4 +1,4 @@
-"""A Gated DeltaNet layer's step for rows of different numbers of tokens, one behind another (`Packing`), token by token.
+"""A Gated DeltaNet layer's step, token by token, for rows of different numbers of tokens (`Packing`).
 
 Most rows of such a step have one token or two, and the layer is reading and writing each head's state once: a program
 holds it in registers while it goes through its row's tokens. What a row costs is its own tokens, not the longest row's,
