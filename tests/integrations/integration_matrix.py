@@ -28,6 +28,7 @@ ADAPTERS = {
     "llama.cpp": ("adapter_llama_cpp", "LlamaCppAdapter"),
     "llama.cpp-forced": ("adapter_llama_cpp", "ForcedLlamaCppAdapter"),
     "vllm": ("adapter_vllm", "VllmAdapter"),
+    "vllm-forced": ("adapter_vllm", "ForcedVllmAdapter"),
     "mlx": ("adapter_mlx", "MlxAdapter"),
     "mlx-forced": ("adapter_mlx", "ForcedMlxAdapter"),
 }
