@@ -179,6 +179,8 @@ class Batch:
             return False
         if self._rows:
             self._step_rows()
+        else:
+            self._report()  # of rows that have ended
         for aside in self._asides[:]:
             self._step_aside(aside)
         return True
