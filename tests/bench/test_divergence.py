@@ -76,7 +76,7 @@ def test_engines_are_named_by_three_parts(text):
     """Anything else is refused with the form that is wanted."""
     with pytest.raises(InvalidOption, match="RUNNER:DTYPE"):
         Engine.parse(text)
-    assert Engine.parse("lean:float32").name == "lean:float32:stream"
+    assert Engine.parse("lean:float32:stream").name == "lean:float32"
 
 
 def test_command_prints_both_tables(monkeypatch, tmp_path):

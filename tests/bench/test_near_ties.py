@@ -1,7 +1,5 @@
 """Divergences are found where they are, with the gap that the model gives there."""
 
-import numpy as np
-
 from stcon.bench.near_ties import Divergence, divergence, summarize
 from stcon.models.fake import FakeModel
 from stcon.vocab.vocabulary import Vocabulary
@@ -18,7 +16,8 @@ def test_divergence_is_the_first_difference_with_its_gap():
     model = FakeModel(bytes_vocabulary(), 3)
     found = divergence(model, PROMPT, [10, 11, 12, 13], [10, 11, 99, 98])
     logits = model.logits([*PROMPT, 10, 11])
-    assert found == Divergence(2, 12, 99, float(np.float64(logits[12]) - np.float64(logits[99])))
+    one, other = float(logits[12]), float(logits[99])
+    assert found == Divergence(2, 12, 99, one - other, (one, other))
     swapped = divergence(model, PROMPT, [10, 11, 99], [10, 11, 12])
     assert swapped.gap == -found.gap
     assert model.num_passes == 2

@@ -78,8 +78,8 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """What it is parsed from."""
-        return ":".join((self.runner, self.dtype, self.way))
+        """What it is parsed from; a stream is not named."""
+        return ":".join((self.runner, self.dtype, *((self.way,) if self.way != "stream" else ())))
 
 
 class Models:

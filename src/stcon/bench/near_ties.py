@@ -27,12 +27,14 @@ class Divergence:
         position: tokens that are common before it.
         first, second: the two tokens; None where that output had ended.
         gap: logit of `first` less that of `second` in float32; None where an output had ended.
+        logits: of the two; None where an output had ended.
     """
 
     position: int
     first: int | None
     second: int | None
     gap: float | None
+    logits: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def divergence(
     if ended or one is None or other is None:
         return Divergence(position, one, other, None)
     logits = model.session().append([*prompt_ids, *first[:position]])
-    return Divergence(position, one, other, float(logits[one]) - float(logits[other]))
+    both = float(logits[one]), float(logits[other])
+    return Divergence(position, one, other, both[0] - both[1], both)
 
 
 def summarize(found: Iterable[Divergence | None]) -> Ties:

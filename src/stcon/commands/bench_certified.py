@@ -63,7 +63,8 @@ def certified(*, model_name: str | None, device: str, max_tokens: int, fake_only
     _print(runs, timed=not red)
     for run in runs:
         if run.parted is not None:
-            click.echo(f"{run.job}: parts after {run.parted.position} tokens, gap of the two tokens {run.parted.gap}")
+            place = run.parted
+            click.echo(f"{run.job}: parts after {place.position} tokens, logits {place.logits}, gap {place.gap}")
     about = {"model": model.name, "max_tokens": max_tokens} | environment()
     for key, value in about.items():
         click.echo(f"{key}: {value}")

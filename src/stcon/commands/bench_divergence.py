@@ -70,12 +70,13 @@ def divergence(
 
 def _print(compared: list[Compared], logits: list[Fidelity], vocabulary: Vocabulary) -> None:
     """Both tables, and every divergence."""
+    for reference in dict.fromkeys(one.reference for one in compared):
+        click.echo(f"beside {reference}:")
     print_table(
-        ("engine", "beside", "outputs", "part", "median\ngap", "max gap", "float32:\nthe first", "the other"),
+        ("engine", "outputs", "part", "median\ngap", "max gap", "float32:\nthe first", "the other"),
         [
             (
                 one.engine,
-                one.reference,
                 str(one.ties.compared),
                 str(one.ties.divergent),
                 _number(one.ties.median_gap),
@@ -85,14 +86,15 @@ def _print(compared: list[Compared], logits: list[Fidelity], vocabulary: Vocabul
             )
             for one in compared
         ],
-        left=2,
+        left=1,
     )
     for one in compared:
         for name, place in one.places.items():
             if place is not None:
                 first, second = (_token(vocabulary, token) for token in (place.first, place.second))
-                gap = _number(place.gap)
-                click.echo(f"{one.engine}, {name}: after {place.position} tokens {first} or {second}, gap {gap}")
+                one_logit, other = (_number(logit) for logit in place.logits or (None, None))
+                said = f"{first} ({one_logit}) or {second} ({other})"
+                click.echo(f"{one.engine}, {name}: after {place.position} tokens {said}, gap {_number(place.gap)}")
     print_table(
         ("numbers", "positions", "same\ntop token", "mean KL", "p99 KL", "max KL", "max\n|Δlogit|"),
         [
