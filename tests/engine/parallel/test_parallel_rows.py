@@ -22,6 +22,7 @@ from stcon.engine.batch.choose import rows_for  # noqa: E402
 from stcon.engine.batch.model import Span  # noqa: E402
 from stcon.engine.batch.packed import PackedRows  # noqa: E402
 from stcon.engine.batch.static import StaticRows  # noqa: E402
+from stcon.engine.batch.torch_logits import TorchLogits  # noqa: E402
 from stcon.engine.loop import generate as sequential  # noqa: E402
 from stcon.models.text import from_tokenizer  # noqa: E402
 from stcon.models.transformers import TransformersModel  # noqa: E402
@@ -63,6 +64,27 @@ def test_generate_on_static_rows_is_sequential(name, kind):
     one = sequential(fake, PROMPT, compiled(name), max_tokens=150)
     check(one, parallel.generate(fake, PROMPT, compiled(name), max_tokens=150, rows=rows))
     assert not rows._active, "every row is given back"
+
+
+@pytest.mark.parametrize("kind", [HashStatic, CutStatic])
+@pytest.mark.parametrize("limit", [None, 60])
+def test_generate_with_draws_where_the_logits_are_is_sequential(kind, limit, monkeypatch):
+    """As on a GPU: tokens are found by torch, under each place's own mask; near a limit the host draws."""
+    drawn = []
+
+    def on_device(logits, masks):
+        monkeypatch.setattr(logits, "_on_device", True)
+        drawn.extend(masks)
+        return greedy(logits, masks)
+
+    greedy = TorchLogits.greedy
+    monkeypatch.setattr(TorchLogits, "greedy", on_device)
+    fake = model("previous")
+    rows = StaticRows(fake, everywhere(kind)(fake), 6, row_tokens=400)
+    options = {"max_tokens": limit or 150, "budget": limit is not None}
+    one = sequential(fake, PROMPT, compiled("flat"), **options)
+    check(one, parallel.generate(fake, PROMPT, compiled("flat"), rows=rows, **options))
+    assert len(drawn) >= one.sampled
 
 
 def test_generate_on_packed_rows_is_sequential(tiny):
