@@ -39,9 +39,11 @@ WEATHER = {
     "required": ["city", "days"],
     "additionalProperties": False,
 }
+NOTHING = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+# vLLM leaves the arguments of tools that are not strict to the model
 TOOLS: Any = [
-    {"type": "function", "function": {"name": "weather", "description": "A forecast.", "parameters": WEATHER}},
-    {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}},
+    {"type": "function", "function": {"name": "weather", "strict": True, "parameters": WEATHER}},
+    {"type": "function", "function": {"name": "clock", "strict": True, "parameters": NOTHING}},
 ]
 QUESTION: Any = [{"role": "user", "content": "What will the weather be in Oslo in the next 3 days?"}]
 # a minute of compiling and more
