@@ -130,9 +130,8 @@ def test_the_constraint_travels_with_a_request() -> None:
 
     from stcon.integrations.mlx_lm.server import ConstrainedBias, processors
 
-    processor = GrammarProcessor(stcon.compile(SCHEMA), VOCABULARY, 60)
-    bias = ConstrainedBias({3: -1.0})
-    bias.processor = processor
+    bias = ConstrainedBias({3: -1.0}, stcon.compile(SCHEMA), 60)
+    processor = bias.processor = GrammarProcessor(bias.grammar, VOCABULARY, bias.max_tokens)
     logits = SimpleNamespace(
         logit_bias=bias, repetition_penalty=0.0, repetition_context_size=20, presence_penalty=0.0,
         presence_context_size=20, frequency_penalty=0.0, frequency_context_size=20,

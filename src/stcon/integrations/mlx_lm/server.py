@@ -3,12 +3,12 @@
 A request's constraint is read as our own server reads it (`stcon.server.requests`): ``response_format``,
 ``structured_outputs``, ``guided_…``, ``grammar``, ``json_schema``; ``tools`` are left to mlx-lm, unconstrained, and
 refused together with a constraint. It travels to the generating thread with the request's ``logit_bias``, the one
-argument that mlx-lm passes on as it is, and becomes a processor there; the output is complete within ``max_tokens``.
+argument that mlx-lm passes on as it is. There the model is loaded, at the first request that asks for it, and the
+constraint becomes a processor for its tokens; the output is complete within ``max_tokens``.
 """
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Any
 
@@ -20,12 +20,39 @@ from stcon.integrations.mlx_lm.processor import GrammarProcessor, vocabulary_of
 
 _plain_processors = server._make_logits_processors
 _plain_run = server._run_http_server
+_plain_tokenize = server.ResponseGenerator._tokenize
 
 
 class ConstrainedBias(dict[int, float]):
-    """A request's ``logit_bias``, and the processor of its constraint."""
+    """A request's ``logit_bias``, and its constraint.
 
-    processor: GrammarProcessor
+    Args:
+        bias: mlx-lm's own.
+        grammar: what the output must be.
+        max_tokens: its limit.
+
+    Attributes:
+        processor: the constraint's, once the model's tokens are known.
+        refusal: why there can be none.
+    """
+
+    def __init__(self, bias: dict[int, float], grammar: Grammar, max_tokens: int) -> None:
+        super().__init__(bias)
+        self.grammar, self.max_tokens = grammar, max_tokens
+        self.processor: GrammarProcessor | None = None
+        self.refusal: RequestError | None = None
+
+    def meet(self, tokenizer: Any) -> None:
+        """Make the processor.
+
+        Raises:
+            RequestError: no text of the grammar is so short.
+        """
+        try:
+            self.processor = GrammarProcessor(self.grammar, vocabulary_of(tokenizer), self.max_tokens)
+        except RequestError as error:
+            self.refusal = error
+            raise
 
 
 class ConstrainedHandler(server.APIHandler):  # type: ignore[misc]
@@ -42,21 +69,23 @@ class ConstrainedHandler(server.APIHandler):  # type: ignore[misc]
     def handle_completion(self, request: Any, stop_words: list[str]) -> None:
         """As mlx-lm does, under the constraint."""
         if self.constraint is not None:
-            try:
-                tokenizer = self.response_generator.model_provider.tokenizer
-                processor = GrammarProcessor(self.constraint, vocabulary_of(tokenizer), self.max_tokens)
-            except RequestError as error:  # no text of the grammar is so short
-                self._refuse(str(error))
-                return
-            bias = ConstrainedBias(self.logit_bias or {})  # type: ignore[has-type]  # the base class sets it
-            bias.processor = processor
-            self.logit_bias = bias
+            bias = self.logit_bias or {}  # type: ignore[has-type]  # the base class sets it
+            self.logit_bias = ConstrainedBias(bias, self.constraint, self.max_tokens)
         super().handle_completion(request, stop_words)
 
-    def _refuse(self, message: str) -> None:
-        self._set_completion_headers(400)
-        self.end_headers()
-        self.wfile.write(json.dumps({"error": message}).encode())
+    def _set_completion_headers(self, status_code: int = 200) -> None:
+        """400 where mlx-lm would say 404: to it a request that fails before its first token asks for no such model."""
+        bias = getattr(self, "logit_bias", None)
+        is_refused = isinstance(bias, ConstrainedBias) and bias.refusal is not None
+        super()._set_completion_headers(400 if is_refused else status_code)
+
+
+def tokenized(generator: Any, tokenizer: Any, request: Any, args: Any) -> Any:
+    """What mlx-lm makes of a prompt, in the generating thread; the constraint meets the model's tokens there."""
+    found = _plain_tokenize(generator, tokenizer, request, args)
+    if isinstance(args.logits.logit_bias, ConstrainedBias):
+        args.logits.logit_bias.meet(tokenizer)
+    return found
 
 
 def constraint_of(body: dict[str, Any]) -> Grammar | None:
@@ -85,4 +114,5 @@ def processors(args: Any) -> list[Any]:
 def install() -> None:
     """Let mlx-lm's server enforce constraints, in this process."""
     server._make_logits_processors = processors
+    server.ResponseGenerator._tokenize = tokenized
     server._run_http_server = partial(_plain_run, handler_class=ConstrainedHandler)
