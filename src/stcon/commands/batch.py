@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from stcon.commands.inputs import runner_option
 from stcon.commands.progress import Progress
 from stcon.errors import RequestError
 
@@ -16,6 +17,7 @@ from stcon.errors import RequestError
 @click.option(
     "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
 )
+@runner_option
 @click.option("--slots", type=click.IntRange(1, 4096), default=8, show_default=True, metavar="N", help="Rows at once.")
 @click.option(
     "--feeding",
@@ -27,7 +29,9 @@ from stcon.errors import RequestError
 @click.option(
     "--chunk", type=click.IntRange(min=1), default=256, show_default=True, metavar="N", help="Prompt tokens a step."
 )
-def batch(*, input_file: str, output_file: str, model_name: str | None, slots: int, feeding: str, chunk: int) -> int:
+def batch(
+    *, input_file: str, output_file: str, model_name: str | None, runner: str, slots: int, feeding: str, chunk: int
+) -> int:
     """Answer every request of INPUT.jsonl (OpenAI's batch format: custom_id, url, body).
 
     Results are appended to OUT.jsonl as they come. Run it again after a kill: requests that have a result are not run
@@ -53,7 +57,7 @@ def batch(*, input_file: str, output_file: str, model_name: str | None, slots: i
         from stcon.engine.batch.choose import rows_for
         from stcon.server.batch_run import run, status
 
-        rows = rows_for(load(model_name), slots)
+        rows = rows_for(load(model_name, runner=runner), slots)
         engine = Batch(rows, feeding=feeding, chunk=chunk, max_waiting=4 * slots)  # type: ignore[arg-type]
         click.echo(str(engine.memory), err=True)
         with Progress(every_s=10) as progress:

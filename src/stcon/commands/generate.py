@@ -16,6 +16,7 @@ from stcon.commands.inputs import (
     environment,
     json_option,
     read_text,
+    runner_option,
     write_json,
 )
 from stcon.errors import RequestError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
 )
 @click.option("--device", default="auto", show_default=True, help="auto (a GPU if there is one), cpu, cuda, cuda:1 …")
+@runner_option
 @click.option(
     "--weights",
     type=click.Choice(["auto", "int4"]),
@@ -73,6 +75,7 @@ def generate(
     model_name: str | None,
     device: str,
     weights: str,
+    runner: str,
     max_tokens: int,
     mode: Mode | None,
     no_budget: bool,
@@ -105,7 +108,7 @@ def generate(
         raise click.UsageError("--mode needs --schema, --regex or --grammar")
     if grammar is None and parallel:
         raise click.UsageError("--parallel needs --schema, --regex or --grammar")
-    model = load(model_name, device, weights)
+    model = load(model_name, device, weights, runner)
     live = sys.stdout.isatty()  # a pipe gets the answer whole, or nothing if decoding fails
     write = (lambda piece: click.echo(piece, nl=False)) if live else None
     result = model.generate(
@@ -131,7 +134,7 @@ def generate(
     return 1
 
 
-def load(name: str | None, device: str = "auto", weights: str = "auto") -> Model:
+def load(name: str | None, device: str = "auto", weights: str = "auto", runner: str = "auto") -> Model:
     """The model; on a terminal, with a note and the loader's progress on stderr."""
     import stcon
 
@@ -139,7 +142,7 @@ def load(name: str | None, device: str = "auto", weights: str = "auto") -> Model
         click.echo(f"loading {name or 'the default model'} …", err=True)
     else:
         os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of the libraries; read when tqdm is imported
-    return stcon.load_model(name or "default", device=device, weights=weights)
+    return stcon.load_model(name or "default", device=device, weights=weights, runner=runner)
 
 
 def show(result: Generation) -> None:

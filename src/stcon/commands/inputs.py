@@ -55,6 +55,17 @@ def constraint_options(function: F) -> F:
     return function
 
 
+def runner_option(function: F) -> F:
+    """Adds ``--runner``."""
+    return click.option(
+        "--runner",
+        type=click.Choice(["auto", "lean", "transformers", "llama.cpp", "mlx"]),
+        default="auto",
+        show_default=True,
+        help="Who computes; auto: our own definitions where they know the model, else transformers.",
+    )(function)
+
+
 def json_option(function: F) -> F:
     """Adds ``--json FILE``."""
     return click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from stcon.commands.inputs import runner_option
 from stcon.errors import RequestError
 
 
@@ -11,6 +12,7 @@ from stcon.errors import RequestError
 @click.option(
     "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
 )
+@runner_option
 @click.option(
     "--weights",
     type=click.Choice(["auto", "int4"]),
@@ -27,6 +29,7 @@ def serve(
     *,
     model_name: str | None,
     weights: str,
+    runner: str,
     host: str,
     port: int,
     slots: int,
@@ -48,10 +51,12 @@ def serve(
     from stcon.engine.batch.choose import rows_for
     from stcon.engine.batch.warm import warm_up
 
-    model = load(model_name, weights=weights)
+    model = load(model_name, weights=weights, runner=runner)
     batch = Batch(rows_for(model, slots), max_waiting=64 * slots)
     click.echo(str(batch.memory), err=True)
     warm_up(batch)
     app = Server(batch.start(), name=model.name, api_key=api_key, parallel=parallel).app()
+    if port:
+        click.echo(f"the playground: http://{host}:{port}/   clients: http://{host}:{port}/v1", err=True)
     uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=60)
     return 0
