@@ -202,13 +202,23 @@ def test_reasoning_that_leaves_no_room_is_not_refused() -> None:
 )
 def test_refusals_end_one_request(request_: FakeRequest, error: type[Exception], gate: Gate) -> None:
     """What cannot be served is refused by the server with the reason, and by the engine with an error for it alone."""
+    checked = front(gate)
     with pytest.raises(FakeValidationError, match="structured outputs: ") as told:
-        front(gate).check(request_)
+        checked.check(request_)
     assert isinstance(told.value.__cause__, error)
     good = ask(name="good", max_tokens=40)
     scheduler(config()).run([request_, good], FakeModel(VOCABULARY, 1))
     assert request_.status == "error"
     assert Draft202012Validator(PERSON).is_valid(json.loads(text_of(good)))
+
+
+def test_what_was_compiled_needs_no_thread(gate: Gate) -> None:
+    """A constraint that has passed is prepared, a new one is not, and what is refused at sight needs no thread."""
+    checked, known = front(gate), ask("regex", "known")
+    assert not checked.is_prepared(known.sampling_params)
+    checked.prepare(known.sampling_params)
+    assert checked.is_prepared(known.sampling_params)
+    assert checked.is_prepared(ask(ignore_eos=True).sampling_params)
 
 
 def test_requests_that_go_on_later_are_refused(gate: Gate) -> None:

@@ -43,7 +43,9 @@ def constraint(kind: str, text: str) -> Constraint:
 
 def test_what_compiles_passes_and_the_rest_is_refused(gate: Gate) -> None:
     """A constraint passes exactly if it compiles; a refusal has the compiler's words. Settings reach the compiler."""
+    assert not gate.knows(constraint("regex", "a{3}"))
     gate.check(constraint("regex", "a{3}"))
+    assert gate.knows(constraint("regex", "a{3}"))
     gate.check(constraint("regex", "a{3}"))
     with pytest.raises(Refused, match="type must be a type name"):
         gate.check(constraint("json", '{"type": "objekt"}'))

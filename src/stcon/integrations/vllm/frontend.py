@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import Any
 
@@ -23,6 +24,7 @@ from stcon.errors import DecodingError, RequestError
 from stcon.integrations.vllm import SCHEDULER
 
 _MARK = "_stcon_front"
+_THREADS = 32  # they mostly wait
 
 
 class Front:
@@ -37,8 +39,16 @@ class Front:
         from stcon.integrations.vllm.backend import Engine
         from stcon.integrations.vllm.gate import Gate
 
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stcon-front")
         self.engine = Engine(vllm_config, tokenizer)
         self.gate = Gate(self.engine.compiler.seconds)
+
+    def is_prepared(self, params: Any) -> bool:
+        """Whether `prepare` would have nothing to do, as for most requests."""
+        try:
+            return self.gate.knows(self.engine.constraint(params))
+        except RequestError:
+            return True  # `check` says so at once
 
     def prepare(self, params: Any) -> None:
         """Compile what ``SamplingParams`` ask for. Raises ``VLLMValidationError``."""
@@ -104,8 +114,8 @@ def _hook_add_request(engine_class: Any) -> None:
     @wraps(original)
     async def add_request(self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         front = getattr(self.input_processor, _MARK)
-        if front is not None and is_constrained(params):
-            await asyncio.to_thread(front.prepare, params)
+        if front is not None and is_constrained(params) and not front.is_prepared(params):
+            await asyncio.get_running_loop().run_in_executor(front.threads, front.prepare, params)
         return await original(self, request_id, prompt, params, *args, **kwargs)
 
     engine_class.add_request = add_request

@@ -46,6 +46,14 @@ class Gate:
         for _ in range(NUM_PROCESSES):
             self._idle.put(_Process())
 
+    def knows(self, constraint: Constraint) -> bool:
+        """Whether `constraint` has passed before, and not long ago."""
+        with self._lock:
+            if constraint not in self._passed:
+                return False
+            self._passed.move_to_end(constraint)
+            return True
+
     def check(self, constraint: Constraint) -> None:
         """Return if `constraint` compiles.
 
@@ -53,10 +61,8 @@ class Gate:
             Refused: it does not.
             CompilingTooLong: not in time, or others took all of it.
         """
-        with self._lock:
-            if constraint in self._passed:
-                self._passed.move_to_end(constraint)
-                return
+        if self.knows(constraint):
+            return
         try:
             process = self._idle.get(timeout=self.seconds)
         except Empty:
