@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stcon.errors import DecodingError
 from stcon.kernels.mlx import MlxGrammars, MlxWalker, kernels_for_device
+from stcon.kernels.mlx.walker import masked
 
 if TYPE_CHECKING:
     from stcon.engine.sampling import Int32
@@ -40,10 +41,10 @@ class DeviceMasks:
         """
         with self._lock:
             self._walker.place(0, self._index(machine), config)
-            masked, any_is_left = self._walker.mask_logits(logits), self._walker.allowed(1).any()
-        if not any_is_left.item():
+            allowed = self._walker.allowed(1)
+        if not allowed.any().item():
             raise DecodingError("no token is admissible here")
-        return masked
+        return masked(logits, allowed)
 
     def _index(self, machine: Machine) -> int:
         index = self._indices.get(machine)

@@ -200,19 +200,15 @@ class MlxWalker:
 
     def mask_logits(self, logits: Array) -> Array:
         """`logits` ([B, V or more], any float type) with −inf where a token may not come next."""
-        num_rows, width = logits.shape
-        if width < self.vocabulary.size:
-            raise InvalidOption(f"logits: expected {self.vocabulary.size} columns or more, got {width}")
-        allowed = self.allowed(num_rows)[:, :width]
-        if width > allowed.shape[1]:
-            allowed = mx.pad(allowed, [(0, 0), (0, width - allowed.shape[1])])
-        return mx.where(allowed, logits, mx.array(-np.inf, logits.dtype))
+        if logits.shape[1] < self.vocabulary.size:
+            raise InvalidOption(f"logits: expected {self.vocabulary.size} columns or more, got {logits.shape[1]}")
+        return masked(logits, self.allowed(len(logits)))
 
     def argmax(self, logits: Array) -> Array:
         """int32[B]: each row's best admissible token, the lowest on a tie; −1 where no logit is finite."""
-        masked = self.mask_logits(logits)
-        best = masked.max(axis=1, keepdims=True)
-        ids = mx.where(masked == best, mx.arange(masked.shape[1]), masked.shape[1]).min(axis=1)
+        values = self.mask_logits(logits)
+        best = values.max(axis=1, keepdims=True)
+        ids = mx.where(values == best, mx.arange(values.shape[1]), values.shape[1]).min(axis=1)
         return mx.where(mx.isfinite(best[:, 0]), ids, NOTHING).astype(mx.int32)
 
     def allowed(self, num_rows: int) -> Array:
@@ -325,3 +321,10 @@ class MlxWalker:
                 return None
         packed: Int32 = reader.pack()[0]
         return packed
+
+
+def masked(logits: Array, allowed: Array) -> Array:
+    """`logits` ([B, n]) with −inf where `allowed` (bool[B, m]) says so, and past its columns."""
+    missing = logits.shape[1] - allowed.shape[1]
+    allowed = mx.pad(allowed, [(0, 0), (0, missing)]) if missing > 0 else allowed[:, : logits.shape[1]]
+    return mx.where(allowed, logits, mx.array(-np.inf, logits.dtype))
