@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import stcon
-from stcon.bench.negative import apart, labels, lookups
+from stcon.bench.negative import apart, labels, lookups, siblings
 from stcon.bench.uncertified import branches, fields_apart, write_side_by_side
 from stcon.models.fake import FakeModel, prefer
 from stcon.vocab.vocabulary import Vocabulary
@@ -81,6 +81,7 @@ def test_measures_count_what_is_shown():
     assert one.leaves >= one.same >= 0
     assert one.passes < one.passes_in_turn
     assert [label.wanted for label in labels(fake, most=2, progress=lambda _: None)] == ["billing", "billing"]
+    assert all(0 <= one.same <= one.branches for one in siblings(fake, most=2, max_tokens=200, progress=lambda _: None))
     (looked,) = lookups(fake, most=1, max_tokens=200, progress=lambda _: None)
     assert looked.is_same
 

@@ -112,13 +112,14 @@ class Lookup:
 
 
 def siblings(model: Model, *, most: int | None, max_tokens: int, progress: Progress) -> Iterator[Siblings]:
-    """Every recursive task that has siblings in its output in turn."""
+    """Every recursive task; one whose output in turn is cut off, or has no siblings, has no branches."""
     for task in load_recursive()[:most]:
         progress(f"siblings: {task.name}")
         grammar, prompt = stcon.compile(task.schema), model.prompt_ids(task.prompt)
         whole = in_turn(model, prompt, grammar, max_tokens=max_tokens, budget=True)
         found = branches(whole.text) if whole.complete else []
         if not found:
+            yield Siblings(task.name, 0, 0, 0, 0, len(whole.tokens), 0, whole.passes, 0, "")
             continue
         before = sum(1 for token in _tokens_until(whole, found[0].before) if token != "forced")
         written = write_side_by_side(model, prompt, grammar, found, max_tokens=max_tokens)

@@ -61,8 +61,11 @@ def _print_siblings(found: list[Siblings]) -> None:
                 str(one.passes),
             )
             for one in found
+            if one.branches
         ],
     )
+    if left_out := [one.task for one in found if not one.branches]:
+        click.echo(f"no siblings in the output in turn, or it was cut off: {', '.join(left_out)}")
     for one in found:
         if one.example:
             click.echo(f"{one.task}: {one.example[:240]}")
