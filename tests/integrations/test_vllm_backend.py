@@ -71,6 +71,7 @@ def config(drafts: int = 0, think_end: int | None = None, **settings: Any) -> An
         additional_config={CONFIG_KEY: settings},
         num_speculative_tokens=drafts,
         speculative_config=speculative if drafts else None,
+        parallel_config=SimpleNamespace(pipeline_parallel_size=1),
         scheduler_config=SimpleNamespace(async_scheduling=False, scheduler_cls=SCHEDULER),
         model_config=SimpleNamespace(
             max_model_len=500,
@@ -298,6 +299,10 @@ def test_what_cannot_be_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch)
     diffusion.model_config.is_diffusion = True
     with pytest.raises(ModelUnavailable, match="left to right"):
         scheduler(diffusion)
+    staged = config(drafts=4)
+    staged.parallel_config.pipeline_parallel_size = 2
+    with pytest.raises(ModelUnavailable, match="pipeline parallelism"):
+        scheduler(staged)
     bare = config()
     bare.tokenizer = None
     with pytest.raises(ModelUnavailable, match="tokenizer"):

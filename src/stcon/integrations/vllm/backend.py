@@ -24,7 +24,7 @@ from vllm.v1.structured_output.backend_types import (
 from vllm.v1.structured_output.request import get_structured_output_key
 
 from stcon.errors import LimitTooSmall, ModelUnavailable
-from stcon.integrations.vllm import CONFIG_KEY
+from stcon.integrations.vllm import CONFIG_KEY, PROPOSER
 from stcon.integrations.vllm.compiling import compiler_for
 from stcon.integrations.vllm.requests import PREFIX, Constraint, Settings, check_sampling
 from stcon.integrations.vllm.session import Session, Stops
@@ -44,13 +44,18 @@ class Engine:
         tokenizer: the model's, as vLLM has it.
 
     Raises:
-        ModelUnavailable: the tokenizer's tokens have no exact bytes.
+        ModelUnavailable: the tokenizer's tokens have no exact bytes, or drafts are asked for in a pipeline.
         InvalidOption: a default is not one.
     """
 
     def __init__(self, vllm_config: Any, tokenizer: Any) -> None:
         if tokenizer is None:
             raise ModelUnavailable("stcon needs the tokenizer; start vLLM without skip_tokenizer_init")
+        if vllm_config.parallel_config.pipeline_parallel_size > 1 and num_drafts(vllm_config):
+            raise ModelUnavailable(
+                "vLLM 0.32.0 cannot draft under pipeline parallelism (the first stages of its V1 runner have no drafter); "
+                "use tensor parallelism, or leave forced=True out"
+            )
         given = vllm_config.additional_config.get(CONFIG_KEY, {})
         self.defaults = Settings().updated(given)
         self.max_model_len: int = vllm_config.model_config.max_model_len
@@ -217,6 +222,14 @@ class StconBackend(StructuredOutputBackend):  # type: ignore[misc]
 
     def destroy(self) -> None:
         """Nothing is held."""
+
+
+def num_drafts(vllm_config: Any) -> int:
+    """How many tokens an engine's options ask us to draft a step; 0 where another method drafts, or none."""
+    speculative = vllm_config.speculative_config
+    if speculative is None or speculative.method != "custom_class" or speculative.model != PROPOSER:
+        return 0
+    return int(speculative.num_speculative_tokens)
 
 
 _vocabularies: dict[tuple[int, int], tuple[Any, Vocabulary]] = {}

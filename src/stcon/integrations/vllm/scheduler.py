@@ -18,8 +18,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from stcon.errors import DecodingError, ModelUnavailable, RequestError
-from stcon.integrations.vllm import PROPOSER
-from stcon.integrations.vllm.backend import StconBackend, StconGrammar
+from stcon.integrations.vllm.backend import StconBackend, StconGrammar, num_drafts
 from stcon.integrations.vllm.versions import require_version
 
 logger = init_logger("vllm.stcon")
@@ -81,14 +80,6 @@ def make_scheduler(**kwargs: Any) -> Scheduler:
         f"up to {made._num_drafts} forced tokens drafted a step" if made._num_drafts else "nothing drafted",
     )
     return made
-
-
-def num_drafts(vllm_config: Any) -> int:
-    """How many tokens an engine's options ask us to draft a step; 0 where another method drafts, or none."""
-    speculative = vllm_config.speculative_config
-    if speculative is None or speculative.method != "custom_class" or speculative.model != PROPOSER:
-        return 0
-    return int(speculative.num_speculative_tokens)
 
 
 def attach(manager: Any, vllm_config: Any) -> StconBackend:
