@@ -53,8 +53,8 @@ class Engine:
             raise ModelUnavailable("stcon needs the tokenizer; start vLLM without skip_tokenizer_init")
         if vllm_config.parallel_config.pipeline_parallel_size > 1 and num_drafts(vllm_config):
             raise ModelUnavailable(
-                "vLLM 0.32.0 cannot draft under pipeline parallelism (the first stages of its V1 runner have no drafter); "
-                "use tensor parallelism, or leave forced=True out"
+                "vLLM 0.32.0 cannot draft under pipeline parallelism: the first stages of its V1 runner have no drafter; "
+                "use tensor parallelism, or leave forced out"
             )
         given = vllm_config.additional_config.get(CONFIG_KEY, {})
         self.defaults = Settings().updated(given)
