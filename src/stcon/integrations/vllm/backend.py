@@ -53,7 +53,7 @@ class Engine:
             raise ModelUnavailable("stcon needs the tokenizer; start vLLM without skip_tokenizer_init")
         if vllm_config.parallel_config.pipeline_parallel_size > 1 and num_drafts(vllm_config):
             raise ModelUnavailable(
-                "vLLM 0.32.0 cannot draft under pipeline parallelism: the first stages of its V1 runner have no drafter; "
+                "vLLM 0.32.0 cannot draft under pipeline parallelism: its V1 runner has no drafter in early stages; "
                 "use tensor parallelism, or leave forced out"
             )
         given = vllm_config.additional_config.get(CONFIG_KEY, {})
