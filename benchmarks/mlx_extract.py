@@ -8,7 +8,8 @@
 The default model, its GGUF file dequantised to float32, and the same quantised to four bits with scales in float32. All
 ways share one network, prompts and limits, are greedy, and answer in turns. Answers are judged by jsonschema, and each
 way must give the same text in all rounds; a red check prints no time. *Calls* are calls of the network: mlx-lm reads a
-prompt in two and runs one step ahead of the last token it shows, so its calls are the tokens and two.
+prompt in two and runs one step ahead of the last token it shows, so its calls are the tokens and two. Where the text is
+forced, llguidance's mask is the one token that spells it best; ours under the processor are all that spell it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from mlx import nn
 import stcon
 from stcon.bench.llguidance_control import Llguidance
 from stcon.bench.workloads import Workload, load_all
+from stcon.constraint.budget import bits
 from stcon.engine.sampling import unpack_bitmask
 from stcon.integrations.mlx_lm import GrammarProcessor
 from stcon.models.mlx import MlxModel
@@ -65,6 +67,7 @@ class LlguidanceProcessor:
         self.matcher = peer.matcher(schema)
         self.vocabulary = peer.vocabulary
         self._words = np.zeros(peer.vocabulary.num_words, np.int32)
+        self._ends = bits(peer.vocabulary.num_words, peer.vocabulary.end_ids)
         self._num_read = num_prompt
 
     def __call__(self, tokens: Any, logits: Any) -> Any:
@@ -72,9 +75,10 @@ class LlguidanceProcessor:
         self._num_read += len(new)
         if new and not self.matcher.is_stopped():
             self.matcher.consume_tokens(new)
-        if self.matcher.is_stopped():  # mlx-lm runs one step past the end
-            return logits
-        self.matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        if not self.matcher.is_stopped():
+            self.matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        else:  # nothing can follow but the end; mlx-lm also runs one step past it
+            self._words = self._ends
         allowed = mx.array(unpack_bitmask(self._words, logits.shape[-1]))
         return mx.where(allowed, logits, mx.array(-np.inf, logits.dtype))
 
