@@ -17,7 +17,7 @@ class MlxAdapter(Adapter):
     @classmethod
     def missing(cls) -> str | None:
         """See `Adapter.missing`."""
-        return package_missing("mlx", "mlx_lm", "gguf")
+        return package_missing("mlx.core", "mlx_lm", "gguf")
 
     def open(self) -> None:
         """See `Adapter.open`."""

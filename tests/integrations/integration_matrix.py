@@ -135,7 +135,7 @@ def adapter_class(name: str) -> type[Adapter] | str:
 def package_missing(*packages: str) -> str | None:
     """Why an adapter that needs these packages, and the default model, cannot run."""
     for package in packages:
-        if find_spec(package) is None:
+        if find_spec(package.partition(".")[0]) is None or find_spec(package) is None:
             return f"{package} is not installed"
     from stcon.models.pull import default_model_file
 

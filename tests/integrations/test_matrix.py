@@ -17,7 +17,11 @@ pytestmark = pytest.mark.model
 CHEAP = "tool_call"
 
 
-@pytest.fixture(scope="module", params=list(ADAPTERS))
+# mlx's products on a CPU are slow; tests/models/test_mlx_model.py has the model's arithmetic in every run
+ENGINES = [pytest.param(name, marks=pytest.mark.long) if name.startswith("mlx") else name for name in ADAPTERS]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Iterator[Adapter]:
     """An engine, open; skipped with its reason where it cannot run."""
     found = adapter_class(request.param)

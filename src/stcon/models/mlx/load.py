@@ -46,9 +46,10 @@ def require_mlx() -> None:
     """Raise `ModelUnavailable`, saying what to install, unless mlx and mlx-lm are there."""
     from importlib.util import find_spec
 
-    for package in ("mlx", "mlx_lm"):
-        if find_spec(package) is None:
-            raise ModelUnavailable(f"this runner needs {package.replace('_', '-')}; run: pip install 'stcon[mlx]'")
+    # mlx-cpu alone leaves a folder named mlx without mlx.core
+    for module, package in (("mlx", "mlx"), ("mlx.core", "mlx"), ("mlx_lm", "mlx-lm")):
+        if find_spec(module) is None:
+            raise ModelUnavailable(f"this runner needs {package}; run: pip install 'stcon[mlx]'")
 
 
 def use_device(device: str) -> None:
