@@ -7,6 +7,8 @@ import click
 from stcon.commands.inputs import runner_option
 from stcon.errors import RequestError
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")  # without a key, these names alone may call a server on them
+
 
 @click.command()
 @click.option(
@@ -55,7 +57,9 @@ def serve(
     batch = Batch(rows_for(model, slots), max_waiting=64 * slots)
     click.echo(str(batch.memory), err=True)
     warm_up(batch)
-    app = Server(batch.start(), name=model.name, api_key=api_key, parallel=parallel).app()
+    app = Server(batch.start(), name=model.name, api_key=api_key, parallel=parallel).app(
+        LOOPBACK if api_key is None and host in LOOPBACK else None
+    )
     if port:
         click.echo(f"the playground: http://{host}:{port}/   clients: http://{host}:{port}/v1", err=True)
     uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=60)

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -105,8 +107,14 @@ class Server:
         """The batch's model."""
         return self.batch.model.model
 
-    def app(self) -> Starlette:
-        """The ASGI application; its shutdown lets rows finish."""
+    def app(self, hosts: Sequence[str] | None = None) -> Starlette:
+        """The ASGI application; its shutdown lets rows finish.
+
+        Args:
+            hosts: names by which it may be called; others get a 400, so that a page of another name that resolves to
+                this machine (DNS rebinding) cannot use it. None: any.
+        """
+        guard = [] if hosts is None else [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))]
         routes = [
             Route("/health", self.health),
             Route("/metrics", self._open(self.metrics)),
@@ -118,7 +126,12 @@ class Server:
             Route("/v1/grammar/check", self._open(self.check), methods=["POST"]),
             *playground_routes(),
         ]
-        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _not_found})
+        return Starlette(
+            routes=routes,
+            lifespan=self._lifespan,
+            middleware=guard,
+            exception_handlers={HTTPException: _not_found},
+        )
 
     # ------------------------------------------------------------------------------------------------- endpoints
 
