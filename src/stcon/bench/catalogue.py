@@ -87,7 +87,6 @@ ENTRIES: tuple[Entry, ...] = (
         "budget",
         "valid outputs under every token limit",
         ("bench", "budget", "--seeds", "100"),
-        ("--step", "24", "--longest", "48", "--seeds", "2"),
     ),
     Entry("certified", "independent fields in parallel, certified", ("bench", "certified"), ("--fake-only",)),
     Entry(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MAX_FAILURES_SHOWN = 20
 
+QUICK = ("event", "tool_call", "solar")
+
 
 @click.command()
 @click.option(
@@ -26,6 +28,7 @@ MAX_FAILURES_SHOWN = 20
 @click.option("--seeds", type=click.IntRange(min=0), default=20, show_default=True, metavar="N", help="Uniform seeds.")
 @click.option("--longest", type=click.IntRange(min=1), default=160, show_default=True, metavar="N", help="Full answer.")
 @click.option("--plot", "plot_file", type=click.Path(dir_okay=False), metavar="FILE.svg", help="Draw the shares.")
+@click.option("--quick", is_flag=True, help=f"Only the tasks {', '.join(QUICK)}, every eighth limit up to 96 tokens.")
 @json_option
 def budget(
     *,
@@ -35,6 +38,7 @@ def budget(
     seeds: int,
     longest: int,
     plot_file: str | None,
+    quick: bool,
     json_file: str | None,
 ) -> int:
     """Outputs within every token limit, with the rule and without: six extractions and seven recursive tasks.
@@ -44,7 +48,11 @@ def budget(
     """
     from stcon.bench.budget import as_json, besiege, failures, measure
     from stcon.bench.budget_plot import write_plot
+    from stcon.bench.workloads.recursive import load_tasks
 
+    tasks = [task for task in load_tasks() if not quick or task.name in QUICK]
+    if quick:
+        step, longest, seeds = 8, 96, min(seeds, 2)
     series: list[Series] = []
     with Progress() as progress:
         if adversaries_only:
@@ -56,8 +64,8 @@ def budget(
 
             model = load(model_name)
             vocabulary, name = model.vocabulary, model.name
-            series = measure(model, longest=longest, step=step, progress=progress)
-        sieges = besiege(vocabulary, seeds=seeds, progress=progress)
+            series = measure(model, longest=longest, step=step, tasks=tasks, progress=progress)
+        sieges = besiege(vocabulary, seeds=seeds, tasks=tasks, progress=progress)
     red = failures(series, sieges)
     if series:
         _print_series(series)
