@@ -5,16 +5,19 @@
 
 - ``machine.svg``: the machine of a small schema, chains of forced bytes drawn as one edge.
 - ``step-graph.svg``: the machine of a quoted word, and its product with a small vocabulary (the paper's Figure 3).
+- ``tokens.svg``: one answer token by token, sampled and forced (the paper's Figure 4); its tokens are a recorded run's.
 - ``budget.svg``: fewest tokens to the end, token by token along an answer, and what that leaves under a limit.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +224,41 @@ def budget_svg() -> str:
     return _svg(figure)
 
 
+def tokens_svg() -> str:
+    """The answer in ``pictures/tokens.json``: forced tokens on blue, sampled ones plain, in lines of 72 characters."""
+    run = json.loads((FOLDER / "tokens.json").read_text("utf-8"))
+    width, line, cells, column, row = 8.4, 26, [], 0, 0
+    for text, kind in run["pieces"]:
+        if not text:
+            continue
+        shown = text.replace(" ", "\u00b7")
+        if column + len(shown) > 72:
+            column, row = 0, row + 1
+        fill = "#cfe3f7" if kind == "forced" else "#ffffff"
+        x, y = 12 + width * column, 12 + line * row
+        cells.append(
+            f'<rect x="{x:.1f}" y="{y}" width="{width * len(shown):.1f}" height="20" rx="3" fill="{fill}" '
+            'stroke="#b8c0ca"/>'
+            f'<text x="{x + 1:.1f}" y="{y + 14.5}" textLength="{width * len(shown) - 2:.1f}">{escape(shown)}</text>'
+        )
+        column += len(shown)
+    sampled = sum(kind != "forced" for text, kind in run["pieces"] if text)
+    forced = sum(kind == "forced" for text, kind in run["pieces"] if text)
+    below = 12 + line * (row + 1) + 16
+    legend = (
+        f"{run['passes']} runs of the model; white: {sampled} sampled, blue: {forced} forced, written without a run"
+    )
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 632 {below + 12}" '
+        'font-family="monospace" font-size="13">',
+        f'<rect width="632" height="{below + 12}" fill="#ffffff"/>',
+        *cells,
+        f'<text x="12" y="{below}" font-family="sans-serif" fill="#444">{escape(legend)}</text>',
+        "</svg>",
+        "",
+    ])  # fmt: skip
+
+
 def _axes(
     width: float, height: float, *, x: tuple[float, float] | None = None, y: tuple[float, float] = (0, 1)
 ) -> tuple[Any, Any]:
@@ -249,7 +287,12 @@ def _svg(figure: Any) -> str:
     return re.sub(r"[ \t]+\n", "\n", buffer.getvalue())
 
 
-PICTURES = {"machine.svg": machine_svg, "step-graph.svg": step_graph_svg, "budget.svg": budget_svg}
+PICTURES = {
+    "tokens.svg": tokens_svg,
+    "machine.svg": machine_svg,
+    "step-graph.svg": step_graph_svg,
+    "budget.svg": budget_svg,
+}
 
 
 def main() -> int:

@@ -77,7 +77,7 @@ def test_the_command_writes_its_table_and_file(tmp_path: Path, monkeypatch: pyte
     """`stcon bench loop --quick` at 80 columns; an unknown engine is bad input."""
     fake = _model()
 
-    def load(_: Any) -> FakeModel:
+    def load(*_: Any) -> FakeModel:
         return fake
 
     monkeypatch.setattr("stcon.commands.generate.load", load)

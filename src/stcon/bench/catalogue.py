@@ -80,7 +80,12 @@ class Item:
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry("loop", "stcon and llguidance in one loop, six extractions and five recursive tasks", ("bench", "loop")),
+    Entry(
+        "loop",
+        "stcon and llguidance in one loop, six extractions and five recursive tasks",
+        ("bench", "loop"),
+        takes_device=True,
+    ),
     Entry("memory", "what a grammar costs: bytes, compile time, mask time", ("bench", "memory"), takes_model=False),
     Entry("levels", "how much of the vocabulary a grammar keeps alive", ("bench", "levels"), (), takes_model=False),
     Entry(
@@ -155,7 +160,7 @@ ITEMS: tuple[Item, ...] = (
         "Table 17",
         "constrained decoding, one stream",
         ("loop",),
-        "weights as loaded; 4 bits with --weights int4 of stcon generate",
+        "4 bits: stcon bench loop --weights int4",
     ),
     Item(
         "Table 18", "stcon and llguidance in one loop, in full", ("loop",), elsewhere=_ON_GPU.format("gpu_extract.py")

@@ -21,13 +21,29 @@ QUICK_LIMIT = 80
 @click.option(
     "--model", "model_name", metavar="M", help="Directory, .gguf file or hub name.  [default: see stcon pull]"
 )
+@click.option(
+    "--weights",
+    type=click.Choice(["auto", "int4"]),
+    default="auto",
+    show_default=True,
+    help="int4: four bits a weight.",
+)
+@click.option("--device", default="auto", show_default=True, metavar="D", help="auto, cpu, cuda …")
 @click.option("--set", "kind", type=click.Choice(["regular", "recursive", "both"]), default="both", show_default=True)
 @click.option("--engines", metavar="LIST", help="Which engines, by commas.  [default: all that are installed]")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, metavar="N")
 @click.option("--quick", is_flag=True, help=f"One round of three tasks, {QUICK_LIMIT} tokens an output at most.")
 @json_option
 def loop(
-    *, model_name: str | None, kind: str, engines: str | None, rounds: int, quick: bool, json_file: str | None
+    *,
+    model_name: str | None,
+    weights: str,
+    device: str,
+    kind: str,
+    engines: str | None,
+    rounds: int,
+    quick: bool,
+    json_file: str | None,
 ) -> int:
     """Free text, llguidance and stcon in one loop: passes, forced tokens, time, valid answers, facts.
 
@@ -40,7 +56,7 @@ def loop(
     kinds: tuple[Set, ...] = ("regular", "recursive") if kind == "both" else (kind,)  # type: ignore[assignment]
     rounds = 1 if quick else rounds
     limits = {name: min(limit, QUICK_LIMIT) if quick else limit for name, limit in LIMITS.items()}
-    model = load(model_name)
+    model = load(model_name, device, weights)
     with Progress() as progress:
         runs = measure(
             model,
@@ -54,7 +70,7 @@ def loop(
     for name in kinds:
         click.echo(f"{name}: at most {limits[name]} tokens an output")
         print_table(_TITLES, [_cells(row, timed=not red) for row in rows if row.kind == name])
-    about = {"model": model.name, "rounds": rounds, "limits": limits}
+    about = {"model": model.name, "weights": weights, "device": device, "rounds": rounds, "limits": limits}
     return finish(as_json(runs, rows, about), red, json_file, about)
 
 
