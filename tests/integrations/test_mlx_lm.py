@@ -139,3 +139,13 @@ def test_the_constraint_travels_with_a_request() -> None:
     assert processors(SimpleNamespace(logits=logits))[-1] is processor
     logits.logit_bias = {3: -1.0}
     assert processor not in processors(SimpleNamespace(logits=logits))
+
+
+def test_only_tokens_at_which_the_loop_stops_end_an_output() -> None:
+    """A tokenizer may have other end tokens, which mlx-lm would write as text behind the answer."""
+    from stcon.vocab.vocabulary import Vocabulary
+
+    vocabulary = Vocabulary.from_bytes([*(bytes([value]) for value in range(256)), None, None], end_ids=(256, 257))
+    processor = GrammarProcessor(stcon.compile_regex("a"), vocabulary, 5, prompt_tokens=1, end_ids=(257,))
+    masked = processor(mx.array([0, ord("a")]), mx.zeros((1, 258)))
+    assert [token for token, logit in enumerate(masked[0].tolist()) if logit == 0] == [257]

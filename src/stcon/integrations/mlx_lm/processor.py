@@ -8,6 +8,7 @@ decides (`stcon.integrations.mlx_lm.masks`); else the host's is sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ class GrammarProcessor:
         vocabulary: the model's (`vocabulary_of`).
         max_tokens: the same as in the call; the output is complete within it. None: it may be cut.
         prompt_tokens: length of the prompt; None: all that the first call is shown.
+        end_ids: the tokens at which the loop stops; None: all of the vocabulary's. Others that a tokenizer has would be
+            written as text.
         masks: of the device; None: those of the GPU on which mlx computes, if it does.
 
     Raises:
@@ -44,11 +47,12 @@ class GrammarProcessor:
         max_tokens: int | None = None,
         *,
         prompt_tokens: int | None = None,
+        end_ids: Sequence[int] | None = None,
         masks: DeviceMasks | None = None,
     ) -> None:
         from stcon.integrations.mlx_lm.masks import device_masks
 
-        self.prefixes = Prefixes([grammar], vocabulary, max_tokens)
+        self.prefixes = Prefixes([grammar], vocabulary, max_tokens, end_ids)
         self._masks = masks or device_masks(vocabulary)
         self._prompt_tokens = prompt_tokens
 
@@ -86,7 +90,8 @@ def constrained(tokenizer: Any, grammar: Grammar, max_tokens: int = 256, *, budg
     Raises:
         LimitTooSmall: no text of the grammar has so few tokens.
     """
-    processor = GrammarProcessor(grammar, vocabulary_of(tokenizer), max_tokens if budget else None)
+    limit = max_tokens if budget else None
+    processor = GrammarProcessor(grammar, vocabulary_of(tokenizer), limit, end_ids=ends_of(tokenizer))
     return {"max_tokens": max_tokens, "logits_processors": [processor]}
 
 
@@ -98,10 +103,15 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
     Raises:
         DecodingError: the tokenizer names no end token.
     """
+    return _vocabulary(tokenizer._tokenizer, ends_of(tokenizer))
+
+
+def ends_of(tokenizer: Any) -> tuple[int, ...]:
+    """The tokens at which mlx-lm stops. Raises `DecodingError` where there is none."""
     ends = tuple(sorted(int(token) for token in tokenizer.eos_token_ids))
     if not ends:
         raise DecodingError("this tokenizer names no end token, so no output could end")
-    return _vocabulary(tokenizer._tokenizer, ends)
+    return ends
 
 
 @lru_cache(maxsize=4)

@@ -16,7 +16,7 @@ from mlx_lm import server
 
 from stcon.errors import RequestError
 from stcon.grammar.grammar import Grammar
-from stcon.integrations.mlx_lm.processor import GrammarProcessor, vocabulary_of
+from stcon.integrations.mlx_lm.processor import GrammarProcessor, ends_of, vocabulary_of
 
 _plain_processors = server._make_logits_processors
 _plain_run = server._run_http_server
@@ -49,7 +49,9 @@ class ConstrainedBias(dict[int, float]):
             RequestError: no text of the grammar is so short.
         """
         try:
-            self.processor = GrammarProcessor(self.grammar, vocabulary_of(tokenizer), self.max_tokens)
+            self.processor = GrammarProcessor(
+                self.grammar, vocabulary_of(tokenizer), self.max_tokens, end_ids=ends_of(tokenizer)
+            )
         except RequestError as error:
             self.refusal = error
             raise
