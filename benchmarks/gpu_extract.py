@@ -27,9 +27,10 @@ from typing import Any, NamedTuple
 import gpu_extract_steps as steps
 import torch
 from gpu_extract_models import Subject, qwen_shape, smollm2, smollm2_shape
-from gpu_extract_peers import Llguidance, LlguidanceControl, stock_generate
+from gpu_extract_peers import stock_generate
 
 import stcon
+from stcon.bench.llguidance_control import Llguidance, LlguidanceControl
 from stcon.bench.near_ties import divergence, summarize
 from stcon.bench.workloads import Workload, load_all
 from stcon.constraint import quiet
@@ -121,7 +122,7 @@ def engines(subject: Subject) -> dict[str, Engine]:
 
     def theirs(forward: bool) -> Make:
         return lambda task, prompt: Output(
-            subject.model, prompt, max_tokens=LIMIT, control=LlguidanceControl(peer, task, forward=forward)
+            subject.model, prompt, max_tokens=LIMIT, control=LlguidanceControl(peer, task.schema, forward=forward)
         )
 
     def free(task: Workload, prompt: list[int]) -> Output:
@@ -223,7 +224,7 @@ def stock(subject: Subject, prompts: dict[str, list[int]]) -> list[dict[str, Any
         subject.prepare(task, prompt)
         times = []
         for limit in (3, 1, LIMIT):  # warm; the prompt's pass and one token, to be taken off; the answer
-            matcher = peer.matcher(task)
+            matcher = peer.matcher(task.schema)
             torch.cuda.synchronize()
             started = perf_counter()
             tokens = stock_generate(network, matcher, prompt, vocabulary, limit, subject.script)

@@ -7,87 +7,11 @@ drawn one. Its matchers are kept from round to round, so that its lexer is warm.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import numpy as np
 import torch
 
-from stcon.bench.masks_peers import Spelling
-from stcon.bench.workloads import Workload
-from stcon.engine.control import Mode, Step
 from stcon.vocab.vocabulary import Vocabulary
-
-COMPACT = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
-
-
-class Llguidance:
-    """llguidance over a vocabulary: matchers of JSON Schemas without whitespace, as our grammars are."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        from llguidance import LLTokenizer
-        from llguidance._tokenizer import TokenizerWrapper
-
-        wrapper = TokenizerWrapper(Spelling(vocabulary))
-        self.vocabulary = vocabulary
-        self._tokenizer = LLTokenizer(wrapper, n_vocab=vocabulary.size, eos_token=list(vocabulary.end_ids))
-        self._matchers: dict[str, Any] = {}
-
-    def matcher(self, task: Workload) -> Any:
-        """A matcher at the start of an answer to `task`."""
-        from llguidance import LLMatcher
-
-        matcher = self._matchers.get(task.name)
-        if matcher is None:
-            grammar = LLMatcher.grammar_from_json_schema(json.dumps(task.schema), defaults=COMPACT)
-            matcher = self._matchers[task.name] = LLMatcher(self._tokenizer, grammar, log_level=0)
-        assert not matcher.is_error(), matcher.get_error()
-        matcher.reset()
-        return matcher
-
-
-class LlguidanceControl:
-    """llguidance as a `stcon.engine.control.Control`.
-
-    Args:
-        peer: makes the matcher.
-        task: whose schema.
-        forward: feed the tokens that it forces.
-    """
-
-    mode: Mode = "mask"
-
-    def __init__(self, peer: Llguidance, task: Workload, *, forward: bool) -> None:
-        self.matcher = peer.matcher(task)
-        self.forward = forward
-        self._words = np.zeros(peer.vocabulary.num_words, np.int32)
-
-    def begin(self) -> Step:
-        """What it forces at the start."""
-        return self._step(())
-
-    def choose(self, token: int) -> Step:
-        """The token and what it forces after it."""
-        assert self.matcher.consume_token(token), self.matcher.get_error()
-        return self._step((token,))
-
-    def need(self) -> None:
-        """Not known."""
-
-    def is_quiet(self, token: int | None) -> bool:
-        """Never: its mask comes from the host."""
-        return False
-
-    def _step(self, tokens: tuple[int, ...]) -> Step:
-        forced = self.matcher.compute_ff_tokens() if self.forward and not self.matcher.is_stopped() else []
-        if forced:
-            assert self.matcher.consume_tokens(forced), self.matcher.get_error()
-        is_done = self.matcher.is_stopped()
-        return Step((*tokens, *forced), is_done=is_done, later=None if is_done else self._mask)
-
-    def _mask(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        self.matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
-        return self._words
 
 
 class LlguidanceProcessor:

@@ -4,54 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import Any
 
 import stcon
 from stcon.bench.workloads import load_all
+from stcon.bench.workloads.large import form, typed_tools
 from stcon.bench.workloads.recursive import load_recursive
 from stcon.grammar.machine import Configuration, Machine
-
-WORDS = (
-    *("city", "start", "end", "user", "amount", "note", "title", "query", "email", "count", "path", "unit", "limit"),
-    *("status", "owner", "place", "price", "label", "reason", "color"),
-)
-TYPES: tuple[dict[str, Any], ...] = (
-    {"type": "string"},
-    {"type": "integer"},
-    {"type": "number"},
-    {"type": "boolean"},
-    {"type": "string", "format": "date"},
-    {"enum": ["low", "medium", "high"]},
-    {"type": "array", "items": {"type": "string"}, "maxItems": 4},
-    {"type": "string", "minLength": 1, "maxLength": 80},
-)
-VERBS = ("get", "set", "list", "find", "send", "book", "drop", "move", "plan", "rate")
-
-
-def typed_tools(num_tools: int = 20) -> dict[str, Any]:
-    """A call of one of `num_tools` tools, each with parameters of its own types."""
-    calls = []
-    for number in range(num_tools):
-        rng = random.Random(number)
-        names = rng.sample(WORDS, 4 + number % 3)
-        parameters = {name: TYPES[rng.randrange(len(TYPES))] for name in names}
-        arguments = {"type": "object", "properties": parameters, "required": names[:3]}
-        tool = f"{VERBS[number % len(VERBS)]}_{WORDS[number]}"
-        properties = {"name": {"const": tool}, "arguments": arguments}
-        calls.append({"type": "object", "properties": properties, "required": ["name", "arguments"]})
-    return {"anyOf": calls}
-
-
-def fields(count: int = 96) -> dict[str, Any]:
-    """One object of `count` fields of all types."""
-    properties = {f"{WORDS[i % len(WORDS)]}_{i}": TYPES[i % len(TYPES)] for i in range(count)}
-    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def machines() -> dict[str, Machine]:
     """Every grammar by name, rows built throughout."""
     schemas = {work.name: work.schema for work in load_all()}
-    schemas |= {"typed_tools": typed_tools(), "96_fields": fields()}
+    schemas |= {"typed_tools": typed_tools(), "96_fields": form()}
     schemas |= {
         f"recursive_{task.name}": task.schema for task in load_recursive() if task.name in ("org", "expression")
     }
